@@ -1,4 +1,5 @@
 /* base.c - arenas, text, failures and files; see base.h. */
+#define _GNU_SOURCE
 #define XXH_INLINE_ALL
 #include "base/base.h"
 #include <errno.h>
@@ -308,6 +309,12 @@ static int edit_distance(const char *a, const char *b) {
     return row[nb];
 }
 
+bool is_one_of(const char *s, const char *const *names, int n) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s, names[i])) return true;
+    return false;
+}
+
 const char *nearest_name(const char *s, const char *const *names, int n) {
     const char *best = NULL;
     int best_distance = MAX(2, (int)strlen(s) / 3) + 1;
@@ -391,6 +398,13 @@ int fd_write(int fd, const void *bytes, size_t n) {
         n -= (size_t)put;
     }
     return 0;
+}
+
+int fd_reserve(int fd, uint64_t n) {
+    int error;
+    do error = fallocate(fd, 0, 0, (off_t)n) == 0 ? 0 : errno;
+    while (error == EINTR);
+    return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
 }
 
 int file_write_atomic(const char *path, const void *bytes, size_t n) {

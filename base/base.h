@@ -162,6 +162,7 @@ extern void (*exit_hook)(int code);
  * where the user reads it, so it is not printed. */
 extern bool (*failure_hook)(int code, const char *message);
 
+bool is_one_of(const char *s, const char *const *names, int n);
 /* The name in names[n] nearest to `s` by edit distance, or NULL if none is near. */
 const char *nearest_name(const char *s, const char *const *names, int n);
 
@@ -174,6 +175,9 @@ char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *s
                        int code);
 /* Writes all n bytes; returns 0 or an errno value. */
 int fd_write(int fd, const void *bytes, size_t n);
+/* Room for n bytes, so that a full disk is found before anything is written; where the file
+ * system cannot reserve, writing finds it. Returns 0 or an errno value. */
+int fd_reserve(int fd, uint64_t n);
 /* Writes path.tmp, syncs it, renames it to path. Returns 0 or an errno value; on an
  * error nothing is left behind and an older file of that name stays as it was. */
 int file_write_atomic(const char *path, const void *bytes, size_t n);

@@ -121,7 +121,7 @@ static void fill(Generator *g) {
     Program *p = g->owner;
     for (int i = 0; i < p->entry->narg; i++)
         if (arg_role(p->entry, i) == ARG_param && p->entry->arg[i]->ty.dt == DT_F32)
-            weights_init(p->entry, i, p->arg[i], 1);
+            weights_init(p->entry, i, NULL, 0, p->arg[i], 1);
 }
 
 /* A token of each text, from `tokens` on that are there. */

@@ -104,11 +104,6 @@ typedef struct Summary {
     double mean, median, worst, bias; /* of errors; bias keeps their sign */
 } Summary;
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static Summary summary_of(Bench *b, const char *path) {
     Summary s = {.rows = 0};
     double *e = NEW_ARRAY(b->mem, double, (size_t)b->n + 1);
@@ -123,7 +118,7 @@ static Summary summary_of(Bench *b, const char *path) {
         s.mean += fabs(error_of(c));
     }
     if (!s.predicted) return s;
-    qsort(e, (size_t)s.predicted, sizeof *e, by_size);
+    sort_doubles(e, (size_t)s.predicted);
     s.mean /= s.predicted;
     s.bias /= s.predicted;
     s.worst = e[s.predicted - 1];

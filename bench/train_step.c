@@ -31,7 +31,7 @@ static void fill_tokens(int32_t *to, int64_t n, int64_t vocab, uint64_t stream) 
 static void fill_inputs(const Program *p, const ModelSpec *s, ModelShape shape) {
     const Func *f = p->entry;
     for (int i = 0; i < f->narg; i++)
-        if (arg_role(f, i) == ARG_param) weights_init(f, i, p->arg[i], 1);
+        if (arg_role(f, i) == ARG_param) weights_init(f, i, NULL, 0, p->arg[i], 1);
     fill_tokens(slot(p, ARG_tokens), shape.batch * shape.seq, s->vocab, 1);
     fill_tokens(slot(p, ARG_labels), shape.batch * shape.seq, s->vocab, 2);
     *(float *)slot(p, ARG_lr) = 1e-4f;

@@ -10,7 +10,6 @@
  * rounded at the end. Factors enter with the softmax. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
-#include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
 

@@ -225,6 +225,10 @@ LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildNSWAdd(e->b, a, b, "");
 }
 
+LLVMValueRef emit_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale) {
+    return emit_add(e, base, emit_mul(e, i, emit_i64(e, scale)));
+}
+
 LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildNSWSub(e->b, a, b, "");
 }

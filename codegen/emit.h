@@ -62,6 +62,8 @@ LLVMValueRef emit_iota(Emit *e); /* <vl x i32> 0, 1, 2, ... */
 
 /* i64 arithmetic without wrap (nsw); constants fold. */
 LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
+/* base + i * scale, of i64. */
+LLVMValueRef emit_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale);
 LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_mul(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b);  /* both >= 0 */
@@ -122,8 +124,6 @@ void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask
 /* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16, and
  * f32 of those. */
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);
-LLVMValueRef emit_to_narrow(Emit *e, DType dt, LLVMValueRef value);
-LLVMValueRef emit_from_narrow(Emit *e, DType dt, LLVMValueRef bits);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded);

@@ -124,34 +124,34 @@ static LLVMValueRef from_f16(Emit *e, LLVMValueRef bits) {
     return LLVMBuildFPExt(e->b, half, with_lanes(e->f32, lanes), "");
 }
 
-LLVMValueRef emit_to_narrow(Emit *e, DType dt, LLVMValueRef value) {
+static LLVMValueRef to_narrow(Emit *e, DType dt, LLVMValueRef value) {
     check(dt == DT_BF16 || dt == DT_F16);
     return dt == DT_F16 ? to_f16(e, value) : emit_to_bf16(e, value);
 }
 
-LLVMValueRef emit_from_narrow(Emit *e, DType dt, LLVMValueRef bits) {
+static LLVMValueRef from_narrow(Emit *e, DType dt, LLVMValueRef bits) {
     check(dt == DT_BF16 || dt == DT_F16);
     return dt == DT_F16 ? from_f16(e, bits) : emit_from_bf16(e, bits);
 }
 
 LLVMValueRef emit_load_narrow(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef mask) {
-    return emit_from_narrow(e, dt, emit_load(e, emit_vec(e->i16, e->vl), ptr, mask, 2));
+    return from_narrow(e, dt, emit_load(e, emit_vec(e->i16, e->vl), ptr, mask, 2));
 }
 
 void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                        LLVMValueRef mask) {
-    emit_store(e, emit_to_narrow(e, dt, value), ptr, mask, 2);
+    emit_store(e, to_narrow(e, dt, value), ptr, mask, 2);
 }
 
 void emit_store_rounded(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                         LLVMValueRef mask) {
     LLVMValueRef bits =
-        dt == DT_BF16 ? emit_bits_of_bf16(e, value) : emit_to_narrow(e, dt, value);
+        dt == DT_BF16 ? emit_bits_of_bf16(e, value) : to_narrow(e, dt, value);
     emit_store(e, bits, ptr, mask, 2);
 }
 
 LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr) {
-    return emit_from_narrow(e, dt, emit_load(e, e->i16, ptr, NULL, 2));
+    return from_narrow(e, dt, emit_load(e, e->i16, ptr, NULL, 2));
 }
 
 void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
@@ -168,5 +168,5 @@ void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask
 
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value) {
     if (dt == DT_BF16) return emit_round_bf16(e, value);
-    return emit_from_narrow(e, dt, emit_to_narrow(e, dt, value));
+    return from_narrow(e, dt, to_narrow(e, dt, value));
 }

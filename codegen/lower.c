@@ -1,7 +1,6 @@
 /* lower.c - functions, calls and loops. */
 #include "codegen/lower.h"
 #include "codegen/program_ops.h"
-#include "ir/placement.h"
 
 static const char *symbol(Lower *l, const Func *f) {
     return arena_printf(l->mem, "stator.%s", f->name);

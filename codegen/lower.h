@@ -56,7 +56,6 @@ void lower_module(Lower *l, const Func *entry);
 int64_t lower_workspace_bytes(const Op *op, void *lower);
 
 /* lower_dot.c */
-int lower_product(Lower *l, const Op *op); /* index in the table; makes it if it is new */
 /* Of a dot; false: this CPU has no product of such factors, only of copies of them. */
 bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape);
 int64_t lower_product_workspace(Lower *l, const Op *op);

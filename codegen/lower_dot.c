@@ -103,8 +103,9 @@ bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape) {
     return there;
 }
 
-/* No product is of f16: where it is, it is f32 on copies. */
-int lower_product(Lower *l, const Op *op) {
+/* Its index in the table; makes it if it is new. None is of f16: where it is, it is f32 on
+ * copies. */
+static int product_of(Lower *l, const Op *op) {
     for (int i = 0; i < l->nproducts; i++) {
         if (l->product[i].op == op) return i;
     }
@@ -141,7 +142,7 @@ static int64_t copies_bytes(const Product *p) {
 }
 
 int64_t lower_product_workspace(Lower *l, const Op *op) {
-    int i = lower_product(l, op); /* may move the table */
+    int i = product_of(l, op); /* may move the table */
     const Product *p = &l->product[i];
     return copies_bytes(p) + product_workspace_bytes(&p->code, l->vl);
 }
@@ -190,7 +191,7 @@ static void widened_product(Lower *l, const Op *op, int index, bool adds) {
 void lower_dot(Lower *l, const Op *op) {
     Dims d;
     Matmul s = matmul(op, &d);
-    int index = lower_product(l, op);
+    int index = product_of(l, op);
     const Product *p = &l->product[index];
     LLVMValueRef none = LLVMConstNull(l->e->ptr), c = lower_pointer(l, op->out[0]);
     if (s.sum >= 0) {

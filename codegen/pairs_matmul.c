@@ -149,7 +149,7 @@ static LLVMValueRef c_at(const Block *b, LLVMValueRef r, LLVMValueRef j) {
 static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
     Emit *e = b->p->e;
     LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
-    LLVMValueRef n = pairs_plus(e, at->j, row, b->sums_row);
+    LLVMValueRef n = emit_plus(e, at->j, row, b->sums_row);
     return emit_gep(e, e->f32, b->sums, emit_add(e, n, emit_i64(e, v * e->vl)));
 }
 
@@ -162,7 +162,7 @@ static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef j) {
     bool by_rows = s->b_n == 1;
     int64_t rows = p->rows;
     if (s->tiles) { /* all rows meet one pair of tiles' columns after the other */
-        row = pairs_plus(e, row, emit_div(e, j, emit_i64(e, 2 * TILES_SIDE)), rows);
+        row = emit_plus(e, row, emit_div(e, j, emit_i64(e, 2 * TILES_SIDE)), rows);
         rows *= p->panel / (2 * TILES_SIDE);
     }
     int64_t k = p->per_word * MIN(p->words, p->block_words);
@@ -174,7 +174,7 @@ static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef j) {
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, whole * stride));
     if (!whole) {
         at = emit_mul(e, emit_div(e, row, emit_i64(e, parts)), emit_i64(e, stride));
-        at = pairs_plus(e, at, emit_rem(e, row, emit_i64(e, parts)), share * LINE_BYTES);
+        at = emit_plus(e, at, emit_rem(e, row, emit_i64(e, parts)), share * LINE_BYTES);
     }
     at = emit_gep(e, e->i8, b->next_b, at);
     for (int64_t x = 0; x < (whole ? whole * lines : share); x++) {
@@ -285,7 +285,7 @@ static LLVMValueRef next_of_b(const Block *b, LLVMValueRef all, LLVMValueRef wor
     LLVMValueRef k = emit_select(e, more, behind, first);
     LLVMValueRef j = emit_select(e, more, b->j, next);
     j = emit_mul(e, j, emit_i64(e, s->b_n));
-    j = pairs_plus(e, j, k, p->per_word * s->b_k);
+    j = emit_plus(e, j, k, p->per_word * s->b_k);
     return emit_gep(e, pairs_number_type(p), all, j);
 }
 
@@ -300,7 +300,7 @@ static void find_sums(Block *b, LLVMValueRef ws, LLVMValueRef work, LLVMValueRef
     if (p->whole_sums) {
         b->sums_row = p->panels * p->panel;
         b->sums = emit_gep(e, e->f32, emit_at(e, e->i8, ws, p->a_bytes),
-                           pairs_plus(e, b->j, i, b->sums_row));
+                           emit_plus(e, b->j, i, b->sums_row));
     } else if (p->adds_up && !p->s->tiles) {
         LLVMValueRef bytes = emit_mul(e, rows, emit_i64(e, p->panel * 4));
         LLVMBuildMemSet(e->b, work, LLVMConstInt(e->i8, 0, 0), bytes, 64);
@@ -360,8 +360,8 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
     LLVMValueRef fn =
         emit_func(e, arena_printf(e->mem, "%s.body", p->name), e->void_, params, 4, true);
     LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, p->panels);
-    LLVMValueRef at = pairs_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes),
-                                 emit_param(e, 3), p->thread_bytes);
+    LLVMValueRef at = emit_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes),
+                                emit_param(e, 3), p->thread_bytes);
     LLVMValueRef work = emit_gep(e, e->i8, pairs_slot(p, ctx, SLOT_WS), at);
     LLVMValueRef m =
         emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), pairs_number(p, ctx, SLOT_ROW));

@@ -15,10 +15,6 @@ LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i) {
     return emit_load(p->e, p->e->i64, emit_at(p->e, p->e->ptr, ctx, i), NULL, 8);
 }
 
-LLVMValueRef pairs_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale) {
-    return emit_add(e, base, emit_mul(e, i, emit_i64(e, scale)));
-}
-
 void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level) {
     LLVMValueRef args[] = {at, emit_i32(e, writes), emit_i32(e, level), emit_i32(e, 1)};
     emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
@@ -55,7 +51,7 @@ static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueR
                                  int64_t row_stride, LLVMValueRef j, LLVMValueRef mask) {
     Emit *e = p->e;
     if (p->s->wide) {
-        LLVMValueRef at = pairs_plus(e, j, w, row_stride);
+        LLVMValueRef at = emit_plus(e, j, w, row_stride);
         return emit_load(e, e->vi32, emit_gep(e, e->f32, base, at), mask, 4);
     }
     LLVMTypeRef halves = emit_vec(e->i16, e->vl);
@@ -67,7 +63,7 @@ static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueR
     }
     LLVMValueRef row[] = {first, second};
     for (int i = 0; i < 2; i++) {
-        LLVMValueRef at = pairs_plus(e, j, row[i], row_stride);
+        LLVMValueRef at = emit_plus(e, j, row[i], row_stride);
         x[i] = emit_load(e, halves, emit_gep(e, e->i16, base, at), mask, 2);
     }
     if (there) x[1] = emit_select(e, there, x[1], LLVMConstNull(halves));
@@ -130,7 +126,7 @@ static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueR
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, end, "");
     next = emit_select(e, more, next, first);
     i = emit_select(e, more, i, emit_add(e, i, emit_i64(e, item)));
-    LLVMValueRef at = pairs_plus(e, i, next, p->per_word * p->s->a_k);
+    LLVMValueRef at = emit_plus(e, i, next, p->per_word * p->s->a_k);
     at = emit_gep(e, pairs_number_type(p), a, at);
     for (int t = 0; t < p->per_word * e->vl; t++)
         for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
@@ -155,7 +151,7 @@ static void pack_a_rows(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef i,
     if (!words && !tail) fetch_a(p, a, i, l[0].i, w0, whole);
     loop_begin(e, &l[1], lo[!words], hi[!words], e->vl, 0, NULL);
     LLVMValueRef w = l[words].i, row = l[!words].i;
-    LLVMValueRef to = pairs_plus(e, emit_sub(e, w, w0), emit_sub(e, row, row0), p->a_row);
+    LLVMValueRef to = emit_plus(e, emit_sub(e, w, w0), emit_sub(e, row, row0), p->a_row);
     pack_a_tile(p, a, emit_gep(e, e->f32, ws, to), row, w, tail);
     loop_end(e, &l[1], NULL);
     loop_end(e, &l[0], NULL);
@@ -176,7 +172,7 @@ LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     const int64_t rows = PACK_TILES * e->vl;
-    LLVMValueRef i = pairs_plus(e, pairs_number(p, ctx, SLOT_ROW), items.i, rows);
+    LLVMValueRef i = emit_plus(e, pairs_number(p, ctx, SLOT_ROW), items.i, rows);
     LLVMValueRef end = emit_add(e, i, emit_i64(e, rows));
     end = emit_imin(e, end, pairs_number(p, ctx, SLOT_ROWS_END));
     const int64_t whole = p->s->k / p->per_word;

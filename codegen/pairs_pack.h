@@ -32,8 +32,6 @@ enum { SLOT_ROW = POINTERS, SLOT_ROWS_END, SLOT_WORD, SLOT_WORDS_END, SLOTS };
 LLVMTypeRef pairs_number_type(const Pairs2d *p); /* of A and B */
 LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i);
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i);
-/* base + i * scale */
-LLVMValueRef pairs_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale);
 /* level: 3 to all caches, 2 to all but the first. */
 void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level);
 

@@ -32,7 +32,7 @@ static LLVMValueRef a_at(const Rows *r, const Tile *t, const Block *b, LLVMTypeR
                          int64_t row, int64_t u) {
     Emit *e = r->e;
     int64_t a_row = rows_widen(r) ? r->wide_row : r->s->a_m;
-    LLVMValueRef at = rows_plus(e, b->l, emit_add(e, b->i, emit_i64(e, row)), a_row);
+    LLVMValueRef at = emit_plus(e, b->l, emit_add(e, b->i, emit_i64(e, row)), a_row);
     return emit_at(e, type, emit_gep(e, type, t->a, at), u);
 }
 
@@ -114,12 +114,12 @@ static void add_columns(const Rows *r, const Tile *t, const Block *b, LLVMValueR
     for (int i = 0; i < n; i++) {
         LLVMValueRef row = emit_add(e, b->i, emit_i64(e, i / deep));
         LLVMValueRef first =
-            emit_gep(e, e->f32, t->sums, rows_plus(e, j, row, r->sums_row));
+            emit_gep(e, e->f32, t->sums, emit_plus(e, j, row, r->sums_row));
         at[i] = emit_at(e, e->f32, first, i % deep * e->vl);
         sum[i] = emit_load(e, e->vf32, at[i], NULL, 4);
     }
     LLVMValueRef row =
-        emit_gep(e, rows_element(r), t->b, rows_plus(e, j, b->l, r->s->b_k));
+        emit_gep(e, rows_element(r), t->b, emit_plus(e, j, b->l, r->s->b_k));
     for (int64_t u = 0; u < b->by; u += deep) {
         Pairs x[2];
         load_b(r, b, emit_at(e, rows_element(r), row, u * r->s->b_k), mask, x);
@@ -244,7 +244,7 @@ static void join(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j
     LLVMValueRef sums = emit_at(e, e->i8, rows_slot(r, ctx, SLOT_WS), r->a_bytes), x[2];
     Loop c;
     loop_begin(e, &c, j, end, e->vl * r->deep, 0, NULL);
-    LLVMValueRef at = emit_gep(e, e->f32, sums, rows_plus(e, c.i, i, r->sums_row));
+    LLVMValueRef at = emit_gep(e, e->f32, sums, emit_plus(e, c.i, i, r->sums_row));
     for (int v = 0; v < r->deep; v++)
         x[v] = join_parts(r, emit_at(e, e->f32, at, v * e->vl));
     if (r->deep > 1) unpair_columns(r, &x[0], &x[1]);
@@ -286,7 +286,7 @@ LLVMValueRef rows_along_n_emit(const Rows *r) {
     Loop i, c;
     loop_begin(e, &i, emit_i64(e, 0), emit_i64(e, s->m), 1, 0, NULL);
     loop_begin(e, &c, j, end, e->vl * r->deep, 0, NULL);
-    LLVMValueRef at = emit_gep(e, e->f32, t.sums, rows_plus(e, c.i, i.i, r->sums_row));
+    LLVMValueRef at = emit_gep(e, e->f32, t.sums, emit_plus(e, c.i, i.i, r->sums_row));
     for (int v = 0; v < r->deep; v++)
         emit_store(e, LLVMConstNull(e->vf32), emit_at(e, e->f32, at, v * e->vl), NULL, 4);
     loop_end(e, &c, NULL);
@@ -322,9 +322,9 @@ void rows_widen_emit(const Rows *r, LLVMValueRef a, LLVMValueRef ws) {
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, r->s->k), e->vl, 0, NULL);
     LLVMValueRef left = emit_sub(e, emit_i64(e, r->s->k), c.i);
     LLVMValueRef mask = r->s->k % e->vl ? emit_tail_mask(e, left) : NULL;
-    LLVMValueRef from = emit_gep(e, e->i16, a, rows_plus(e, c.i, i.i, r->s->a_m));
+    LLVMValueRef from = emit_gep(e, e->i16, a, emit_plus(e, c.i, i.i, r->s->a_m));
     emit_store(e, emit_load_narrow(e, DT_BF16, from, mask),
-               emit_gep(e, e->f32, ws, rows_plus(e, c.i, i.i, r->wide_row)), NULL, 4);
+               emit_gep(e, e->f32, ws, emit_plus(e, c.i, i.i, r->wide_row)), NULL, 4);
     loop_end(e, &c, NULL);
     loop_end(e, &i, NULL);
 }

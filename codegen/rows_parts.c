@@ -16,7 +16,8 @@ enum {
         16, /* between rows of sums, lest they share places of the first cache */
 };
 
-int rows_sums(int vl) {
+/* Of ROWS_SUMS, so many as the CPU has registers for. */
+static int rows_sums(int vl) {
     return vl >= 16 ? ROWS_SUMS : ROWS_SUMS / 2;
 }
 
@@ -73,10 +74,6 @@ LLVMTypeRef rows_element(const Rows *r) {
     return r->s->narrow ? r->e->i16 : r->e->f32;
 }
 
-LLVMValueRef rows_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale) {
-    return emit_add(e, base, emit_mul(e, i, emit_i64(e, scale)));
-}
-
 void rows_fetch(const Rows *r, LLVMValueRef at) {
     Emit *e = r->e;
     LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 2), emit_i32(e, 1)};
@@ -89,7 +86,7 @@ void rows_write(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,
     Emit *e = r->e;
     LLVMTypeRef type = s->rounds ? e->i16 : e->f32;
     LLVMValueRef to =
-        emit_gep(e, type, rows_slot(r, ctx, SLOT_C), rows_plus(e, j, i, s->c_m));
+        emit_gep(e, type, rows_slot(r, ctx, SLOT_C), emit_plus(e, j, i, s->c_m));
     if (s->bias) {
         LLVMValueRef at = emit_gep(e, e->f32, rows_slot(r, ctx, SLOT_BIAS), j);
         x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));

@@ -32,13 +32,9 @@ enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, SLOTS };
 Rows rows_of(const RowsMatmul *s, int vl);
 /* Along n: A is copied as f32 to the start of the workspace. */
 bool rows_widen(const Rows *r);
-/* Of ROWS_SUMS, so many as the CPU has registers for. */
-int rows_sums(int vl);
 
 LLVMValueRef rows_slot(const Rows *r, LLVMValueRef ctx, int i);
 LLVMTypeRef rows_element(const Rows *r);
-/* base + i * scale */
-LLVMValueRef rows_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale);
 /* Fetches a line to the second cache: the first has the sums, or rows of A. */
 void rows_fetch(const Rows *r, LLVMValueRef at);
 /* C[i][j ..] from finished sums. */

@@ -104,6 +104,12 @@ int func_ret(Func *f, Value *v, int alias_arg) {
     return f->nret++;
 }
 
+int func_result_over(const Func *f, int arg) {
+    for (int r = 0; r < f->nret; r++)
+        if (f->alias[r] == arg) return r;
+    return -1;
+}
+
 void func_made_of(Func *f, const Func *of, FuncPart part) {
     f->made_of = of->made_of ? of->made_of : of->name;
     f->part = part == PART_WHOLE ? of->part : part;

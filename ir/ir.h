@@ -247,6 +247,10 @@ static inline bool op_has(const Op *op, unsigned flag) {
 static inline bool op_is_call(const Op *op) {
     return optab[op->kind].flags & F_CALL;
 }
+/* Operands and then results are the terms of an op. */
+static inline Value *op_term(const Op *op, int term) {
+    return term < op->nin ? op->in[term] : op->out[term - op->nin];
+}
 Func *op_func(const Op *op); /* the function a `call` names; never NULL */
 /* Is it a call of a function that is no kernel? */
 bool op_calls_ops(const Op *op);
@@ -351,6 +355,7 @@ void func_arg_set(Func *f, int i, const Attr *a); /* adds or replaces one attrib
 void func_arg_set_int(Func *f, int i, const char *key, int64_t v);
 void func_arg_set_text(Func *f, int i, const char *key, AttrKind kind, const char *s);
 int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
+int func_result_over(const Func *f, int arg); /* that overwrites the argument; -1: none */
 void func_made_of(Func *f, const Func *of, FuncPart part);
 Builder build_at_end(Func *f);
 Builder build_before(Op *op);

@@ -144,10 +144,6 @@ static Axes copying(const Layout *l) {
     return all & ~cut;
 }
 
-int layout_ranks(const Layout *l) {
-    return mesh_ranks(l->mesh) * MAX(l->stages, 1);
-}
-
 bool layout_holds(const Layout *l, int rank) {
     return l->stages <= 1 || l->stage < 0 || rank / mesh_ranks(l->mesh) == l->stage;
 }

@@ -42,8 +42,7 @@ const char *layout_pad(Layout *l, int64_t padded);
 const char *layout_rows(Layout *l, int64_t first, int64_t rows);
 /* Elements this rank's argument has, with padding. */
 int64_t layout_local_count(const Layout *l);
-/* All ranks, of all stages; does this one hold any of it? */
-int layout_ranks(const Layout *l);
+/* Does this rank, of those of all stages, hold any of it? */
 bool layout_holds(const Layout *l, int rank);
 /* Ranks along axes that cut nothing hold the same elements: the number of such copies,
  * and the number of the copy that `rank` holds, from 0. */

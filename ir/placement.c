@@ -153,6 +153,16 @@ static void place_term(const Over *o, int term, Type *t) {
     }
 }
 
+/* Axes over which result i is a partial sum. */
+static Axes over_summed(const Over *o, int i) {
+    Axes all = 0, kept = AXES_REVERSED;
+    if (!o->has_dims) return 0;
+    int term = o->d.nin + i;
+    for (int id = 0; id < o->d.n; id++) all |= o->split[id];
+    for (int k = 0; k < o->d.rank[term]; k++) kept |= o->split[o->d.term[term][k]];
+    return all & ~kept;
+}
+
 Type over_operand(const Op *op, const Over *o, int i) {
     Type t = op->in[i]->ty;
     Axes pending = t.pending;
@@ -161,18 +171,8 @@ Type over_operand(const Op *op, const Over *o, int i) {
     if (optab[op->kind].flags & F_PLUS) pending = o->passes;
     if (dtype_is_float(t.dt)) t.pending = o->passes & pending;
     /* what is added to a partial sum counts once only: it is a partial sum too */
-    if ((optab[op->kind].flags & F_ADDENDS) && i >= 2) t.pending |= over_summed(op, o, 0);
+    if ((optab[op->kind].flags & F_ADDENDS) && i >= 2) t.pending |= over_summed(o, 0);
     return t;
-}
-
-Axes over_summed(const Op *op, const Over *o, int i) {
-    Axes all = 0, kept = AXES_REVERSED;
-    if (!o->has_dims) return 0;
-    int term = o->d.nin + i;
-    for (int id = 0; id < o->d.n; id++) all |= o->split[id];
-    for (int k = 0; k < o->d.rank[term]; k++) kept |= o->split[o->d.term[term][k]];
-    (void)op;
-    return all & ~kept;
 }
 
 Type over_result(const Op *op, const Over *o, int i) {
@@ -180,7 +180,7 @@ Type over_result(const Op *op, const Over *o, int i) {
     unsigned flags = optab[op->kind].flags;
     place_term(o, o->d.nin + i, &t);
     bool finished = (flags & F_REDUCE) && !(flags & F_LINEAR); /* a max: see local_max */
-    t.pending = finished ? 0 : over_summed(op, o, i);
+    t.pending = finished ? 0 : over_summed(o, i);
     if (dtype_is_float(t.dt)) t.pending |= o->passes;
     return t;
 }

@@ -27,8 +27,6 @@ void over_add(const Op *op, Over *o, int id, int axis);
 /* The placement that operand i must have, and the one result i gets. */
 Type over_operand(const Op *op, const Over *o, int i);
 Type over_result(const Op *op, const Over *o, int i);
-/* Axes over which result i is a partial sum. */
-Axes over_summed(const Op *op, const Over *o, int i);
 
 /* The placement that a call needs for operand i, which is that of the callee's argument,
  * and that of result i: carried results and those that overwrite an argument have that

@@ -3,7 +3,8 @@
 #include "base/rng.h"
 #include "ir/layout.h"
 
-void sample_fill(Tensor *t, const char *name, int64_t limit) {
+/* Fills a tensor from a name: floats in (-1, 1), integers in [0, limit). */
+static void fill_by_name(Tensor *t, const char *name, int64_t limit) {
     uint64_t stream = hash64(name, strlen(name));
     for (int64_t i = 0, n = type_count(&t->ty); i < n; i++) {
         double u = rng_uniform(1, stream, (uint64_t)i);
@@ -59,7 +60,7 @@ static void fill_argument(Tensor *t, const Func *f, int i, int rank, int64_t lim
         return;
     }
     snprintf(name, sizeof name, "%s/%d", f->arg[i]->name, rank);
-    sample_fill(t, name, limit);
+    fill_by_name(t, name, limit);
     /* states may be second moments: above 0, and not so near that roots magnify rounding */
     bool state = arg_role(f, i) == ARG_state;
     for (int64_t k = 0; state && k < n; k++)

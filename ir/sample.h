@@ -5,8 +5,6 @@
 #define STATOR_SAMPLE_H
 #include "ir/ir.h"
 
-/* Fills a tensor from a name: floats in (-1, 1), integers in [0, limit). */
-void sample_fill(Tensor *t, const char *name, int64_t limit);
 /* arg[rank][i], other numbers on every rank; integers are below every dimension 0 of a
  * table they could index. */
 Tensor ***sample_arguments(Arena *mem, const Func *f);

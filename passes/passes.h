@@ -1,6 +1,7 @@
 /* passes.h - from a model to a planned program. START at passes.def: the list of passes in
- * their order. A pass knows op rows, rules and placements, never a model or an op by name;
- * what it needs of an op it reads from columns of the row. */
+ * their order. A pass knows op rows, rules and placements, never a model or an op by name
+ * (but for reshard and messages, which passes make); what it needs of an op it reads from columns
+ * of the row. */
 #ifndef STATOR_PASSES_H
 #define STATOR_PASSES_H
 #include "ir/ir.h"

@@ -1,7 +1,6 @@
 /* launch_rank.c - the side of the rank; see launch.h. */
 #define _GNU_SOURCE
 #include "base/json.h"
-#include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
 #include "frontend/launch/launch_parts.h"
 #include "runtime/core/rt.h"

@@ -207,13 +207,7 @@ typedef struct Seeds {
 } Seeds;
 
 static void add(Seeds *k, Annotation a) {
-    if (k->n == k->cap) {
-        Annotation *old = k->list;
-        k->cap = MAX(64, 2 * k->cap);
-        k->list = NEW_ARRAY(k->mem, Annotation, (size_t)k->cap);
-        if (k->n) memcpy(k->list, old, (size_t)k->n * sizeof *old);
-    }
-    k->list[k->n++] = a;
+    PUSH(k->mem, k->list, k->n, k->cap, a);
 }
 
 /* A placement that `key` asks for. */

@@ -71,12 +71,8 @@ static void cut_runs(Arena *mem, Init *init, const Layout *l, int rank, int64_t 
     }
 }
 
-void weights_init(const Func *entry, int i, float *out, uint64_t seed) {
-    weights_init_part(entry, i, NULL, 0, out, seed);
-}
-
-void weights_init_part(const Func *entry, int i, const Layout *layout, int rank,
-                       float *out, uint64_t seed) {
+void weights_init(const Func *entry, int i, const Layout *layout, int rank, float *out,
+                  uint64_t seed) {
     Arena *mem = arena_new();
     const Value *v = entry->arg[i];
     const char *kind = arg_str(entry, i, "init", "");
@@ -428,12 +424,7 @@ static void save(Arena *mem, const char *dir, const ModelSpec *s, const Func *en
 }
 
 void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, WeightAt at,
-                     void *context) {
-    weights_save_hf_as(dir, s, entry, at, context, DT_F32);
-}
-
-void weights_save_hf_as(const char *dir, const ModelSpec *s, const Func *entry,
-                        WeightAt at, void *context, DType type) {
+                     void *context, DType type) {
     const char *why = model_spec_not_hf(s);
     if (why) fail(EXIT_CONFIG, "this model is none of Hugging Face's classes: %s", why);
     Arena *mem = arena_new();

@@ -12,11 +12,10 @@ typedef float *(*WeightAt)(void *context, int arg);
 
 /* Fills parameter i by its attributes init (normal, zeros, ones), std and mean. Element k
  * is mean + std * a standard normal that follows from (seed, name, k) alone: no layout,
- * no number of threads and no other parameter changes it. */
-void weights_init(const Func *entry, int i, float *out, uint64_t seed);
-/* The same for a rank's part, as the layout says; padding is left alone. */
-void weights_init_part(const Func *entry, int i, const Layout *layout, int rank,
-                       float *out, uint64_t seed);
+ * no number of threads and no other parameter changes it. Of a rank's part, as the layout
+ * says, padding is left alone; layout NULL: all of it. */
+void weights_init(const Func *entry, int i, const Layout *layout, int rank, float *out,
+                  uint64_t seed);
 
 /* One tensor of a Hugging Face file: a whole parameter, or one layer of a stacked one.
  * Its bytes are those of the parameter from element `first` on, in the same order. */
@@ -60,12 +59,10 @@ void weights_stored_as(const char *dir, const Func *entry, DType type, bool *exa
 /* Writes config.json, generation_config.json and model.safetensors to `dir`, which is
  * made when missing. Existing files of these names are replaced, each atomically, the
  * weights last. Fails with EXIT_CONFIG for a spec that Hugging Face's classes cannot
- * express, and with EXIT_CHECKPOINT when writing fails. */
+ * express, and with EXIT_CHECKPOINT when writing fails or, before weights are written, when
+ * a finite number is too large for the type, bf16 or f16, to which they are rounded (f32: they
+ * stay as they are). */
 void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, WeightAt at,
-                     void *context);
-/* The same, rounded to bf16 or f16 (f32: as they are). Fails with EXIT_CHECKPOINT, before
- * weights are written, when a finite number is too large for the type. */
-void weights_save_hf_as(const char *dir, const ModelSpec *s, const Func *entry,
-                        WeightAt at, void *context, DType type);
+                     void *context, DType type);
 
 #endif

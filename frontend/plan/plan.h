@@ -184,8 +184,6 @@ void plan_set_machine(Arena *mem, Plan *p, const Machine *m, int threads);
 /* Threads of each of so many ranks: context.threads, or where that leaves them open the cores of
  * a host shared out. */
 int plan_threads(const Config *cfg, const Machine *m, int ranks);
-/* Flops of the model a second over the peak of all ranks, in the type of its products. */
-double plan_mfu(const Plan *p);
 /* The tasks of a pipeline at their seconds. */
 Timeline plan_time_timeline(Arena *mem, const Plan *p);
 void plan_print_time(const Plan *p, Text *out);

@@ -1,6 +1,5 @@
 /* plan_time.c - seconds of a step on a machine, for people and for programs. */
 #include "base/json.h"
-#include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -33,7 +32,8 @@ static double tokens_of(const Plan *p) {
     return (double)j->batch * (double)j->micro * (double)j->seq;
 }
 
-double plan_mfu(const Plan *p) {
+/* Flops of the model a second over the peak of all ranks, in the type of its products. */
+static double mfu_of(const Plan *p) {
     const Machine *m = p->machine;
     int ranks = p->ranks * plan_stage_count(p);
     int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
@@ -121,7 +121,7 @@ void plan_print_time(const Plan *p, Text *out) {
         out, "\ntime      %.4g s a step on %s: %s, MFU %.3f\n", t->seconds,
         p->machine->name,
         human(tokens_of(p) / t->seconds, p->job->ncolumns ? "sample/s" : "token/s").s,
-        plan_mfu(p));
+        mfu_of(p));
     char here[256];
     if (other_host(p->machine, here))
         text_add(out, "  note: the rates are those of host %s, this is %s\n",
@@ -176,7 +176,7 @@ void plan_json_time(const Plan *p, Text *out) {
              other_host(p->machine, here) ? "true" : "false");
     text_add(out,
              ",\n  \"step_seconds\": %.6g,\n  \"mfu\": %.4g,\n  \"stage_seconds\": [",
-             t->seconds, plan_mfu(p));
+             t->seconds, mfu_of(p));
     for (int k = 0; k < t->stages; k++) {
         text_add(out, "%s\n    ", k ? "," : "");
         add_stage_json(&t->stage[k], out);

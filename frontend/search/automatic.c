@@ -19,10 +19,7 @@ static const char *const beside_knobs[] = {
     "recompute_config.recompute_method"};
 
 static void add(Arena *mem, ConfigWords *w, const char *flag) {
-    char **more = NEW_ARRAY(mem, char *, (size_t)w->nflags + 1);
-    if (w->nflags) memcpy(more, w->flag, (size_t)w->nflags * sizeof *more);
-    more[w->nflags++] = arena_strdup(mem, flag);
-    w->flag = more;
+    PUSH(mem, w->flag, w->nflags, w->flag_cap, arena_strdup(mem, flag));
 }
 
 /* The last flag counts. One rank has no use for a mode. */

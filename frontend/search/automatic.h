@@ -9,6 +9,7 @@ typedef struct ConfigWords {
     const char *path; /* NULL: none */
     int nflags;
     char **flag;
+    int flag_cap;
 } ConfigWords;
 
 bool automatic_asked(const Config *cfg);

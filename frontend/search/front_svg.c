@@ -15,7 +15,7 @@ enum {
     TICKS_MOST = 40
 };
 
-const char *const point_kind_name[POINT_KINDS] = {
+static const char *const point_kind_name[POINT_KINDS] = {
     [POINT_PLANNED] = "planned", [POINT_FRONT] = "front", [POINT_SPLIT] = "split"};
 
 /* Kinds differ in size and filling as well as in colour. */

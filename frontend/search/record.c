@@ -147,20 +147,6 @@ static bool read_file(Record *r) {
     return true;
 }
 
-Record *record_open(Arena *mem, const char *path, const char *hash) {
-    if (!path) return NULL;
-    Record *r = NEW(mem, Record);
-    *r = (Record){.mem = mem, .path = path, .written = INFINITY};
-    memcpy(r->hash, hash, HASH);
-    if (file_exists(path) && !read_file(r)) {
-        say_aside("note: %s is damaged; the search begins anew", path);
-        r->nprobes = r->nplans = 0;
-    }
-    if (!file_exists(path)) record_write(r);
-    r->written = clock_seconds();
-    return r;
-}
-
 /* ---- looking up ---- */
 
 static RecordedProbe *find_probe(const Record *r, ProbeKey key) {
@@ -260,13 +246,27 @@ static int write_file(Record *r) {
     return error;
 }
 
-void record_write(Record *r) {
-    int error = r ? write_file(r) : 0;
+static void write_or_fail(Record *r) {
+    int error = write_file(r);
     if (error)
         fail(EXIT_DATA,
              "cannot write %s: %s\n    hint: --record in a folder that is there and has "
              "room",
              r->path, strerror(error));
+}
+
+Record *record_open(Arena *mem, const char *path, const char *hash) {
+    if (!path) return NULL;
+    Record *r = NEW(mem, Record);
+    *r = (Record){.mem = mem, .path = path, .written = INFINITY};
+    memcpy(r->hash, hash, HASH);
+    if (file_exists(path) && !read_file(r)) {
+        say_aside("note: %s is damaged; the search begins anew", path);
+        r->nprobes = r->nplans = 0;
+    }
+    if (!file_exists(path)) write_or_fail(r);
+    r->written = clock_seconds();
+    return r;
 }
 
 void record_finish(Record *r) {
@@ -277,7 +277,7 @@ void record_finish(Record *r) {
 }
 
 static void write_at_times(Record *r) {
-    if (clock_seconds() - r->written > 1) record_write(r);
+    if (clock_seconds() - r->written > 1) write_or_fail(r);
 }
 
 void record_add_probe(Record *r, const Probe *p) {

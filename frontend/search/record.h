@@ -32,9 +32,7 @@ void record_add_probe(Record *r, const Probe *p);
 void record_add_pieces(Record *r, ProbeKey key, int batch, uint64_t where,
                        const ProbeSeconds *t);
 void record_add_plan(Record *r, const RecordedPlan *p);
-/* Whole or not at all. Fails with EXIT_DATA. */
-void record_write(Record *r);
-/* The same at the end, where the answer is there: a failure is a note. */
+/* Writes it, whole or not at all, at the end, where the answer is there: a failure is a note. */
 void record_finish(Record *r);
 
 #endif

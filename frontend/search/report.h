@@ -30,7 +30,6 @@ typedef struct Point {
     double seconds, bytes; /* of a rank */
     int64_t sent_bytes;    /* -1: only plans know it */
 } Point;
-extern const char *const point_kind_name[POINT_KINDS];
 Point *report_points(const Report *r, int *n);
 
 /* Seconds over bytes of a rank, as svg.h says. Point k has the id "p<k>" and says on its own what

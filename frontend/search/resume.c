@@ -1,6 +1,5 @@
 /* resume.c - whose record a file is: all that a search reckons with, as text. */
 #include "codegen/codegen.h"
-#include "frontend/config/config_state.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/model/model_keys.h"
 #include "frontend/search/search_state.h"

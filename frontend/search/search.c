@@ -24,16 +24,14 @@ static Family *family_of(Space *b, int tp, int cp, int pp) {
         Family *f = &r->family[i];
         if (f->tp == tp && f->cp == cp && f->pp == pp) return f;
     }
-    Family *more = NEW_ARRAY(b->s->mem, Family, (size_t)r->nfamilies + 1);
-    if (r->nfamilies) memcpy(more, r->family, (size_t)r->nfamilies * sizeof *more);
-    r->family = more;
-    r->family[r->nfamilies] = (Family){.tp = tp,
-                                       .cp = cp,
-                                       .pp = pp,
-                                       .seconds = INFINITY,
-                                       .bytes = INFINITY,
-                                       .unfit_bytes = INFINITY};
-    return &r->family[r->nfamilies++];
+    const Family none = {.tp = tp,
+                         .cp = cp,
+                         .pp = pp,
+                         .seconds = INFINITY,
+                         .bytes = INFINITY,
+                         .unfit_bytes = INFINITY};
+    PUSH(b->s->mem, r->family, r->nfamilies, r->family_cap, none);
+    return &r->family[r->nfamilies - 1];
 }
 
 /* The fastest that fits counts; where none does, the smallest. */
@@ -396,15 +394,13 @@ static void find_front(Space *b) {
     }
 }
 
-int search_fastest(Arena *mem, const SearchOptions *o, Choice *top, int k) {
+Choice *search_fastest(Arena *mem, const SearchOptions *o) {
     SearchResult r = {0};
     Space b = {.s = search_open(mem, o), .r = &r};
-    Choice **at = NEW_ARRAY(mem, Choice *, (size_t)k);
+    Choice *fastest;
     search_each(b.s, take_choice, &b);
     sort_choices(&b);
-    int n = find_fastest(&b, at, k);
-    for (int i = 0; i < n; i++) top[i] = *at[i];
-    return n;
+    return find_fastest(&b, &fastest, 1) ? fastest : NULL;
 }
 
 /* ---- the whole ---- */

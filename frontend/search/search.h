@@ -102,7 +102,7 @@ typedef struct SearchResult {
     Choice *front; /* of seconds and bytes: none is better in both; by seconds */
     int nfront;
     Family *family; /* by seconds, those without a choice last */
-    int nfamilies;
+    int nfamilies, family_cap;
     int64_t choices, simulated; /* that were bounded, gone through */
     int probes, planned;
     bool stopped; /* by the user, before it was done */
@@ -126,8 +126,8 @@ void search_check_found(const SearchOptions *s, const SearchResult *r);
  * choice fits; the families say why. */
 SearchResult search_run(Arena *mem, const SearchOptions *o);
 
-/* The k fastest as their pieces say, without planning them; fewer where fewer fit. */
-int search_fastest(Arena *mem, const SearchOptions *o, Choice *top, int k);
+/* The fastest as its pieces say, without planning it; NULL: none fits. */
+Choice *search_fastest(Arena *mem, const SearchOptions *o);
 
 /* All choices one by one, with bounds; their seconds, through the schedule; their keys as
  * flags, with those of the user. */

@@ -19,9 +19,7 @@ static const char *key_of(Arena *mem, const char *flag) {
 }
 
 static bool is_chosen(const char *key) {
-    for (int k = 0; key && k < KNOBS; k++)
-        if (!strcmp(key, knob_key[k])) return true;
-    return false;
+    return key && is_one_of(key, knob_key, KNOBS);
 }
 
 /* The flags without those of the mode, and without those of keys that a search chooses where these

@@ -2,7 +2,6 @@
 #include "frontend/simulate/seconds.h"
 #include "runtime/core/rt.h"
 #include <math.h>
-#include <stdlib.h>
 
 static int axes_sets(const Seconds *s) {
     return 1 << s->program.parts.mesh->naxes;
@@ -95,11 +94,6 @@ static void run_steps(Seconds *s, const RankRun *run) {
 
 /* ---- what came out ---- */
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double seconds_quantile(const Seconds *s, double q) {
     int64_t at = (int64_t)ceil(q * (double)s->steps) - 1;
     return s->step[MIN(MAX(at, 0), s->steps - 1)];
@@ -136,7 +130,7 @@ void seconds_run(Seconds *s) {
     run_steps(s, rank_run_new(s->mem, &s->program, &s->noise));
     double *as_run = NEW_ARRAY(s->mem, double, steps);
     memcpy(as_run, s->step, steps * sizeof *as_run);
-    qsort(s->step, steps, sizeof *s->step, ascending);
+    sort_doubles(s->step, steps);
     find_median(s, as_run);
     find_culprits(s);
     s->run_seconds = clock_seconds() - start;

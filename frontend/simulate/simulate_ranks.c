@@ -25,9 +25,8 @@ static void first_weights(const SimulateRanks *r, int stage) {
         if (arg_role(f, i) != ARG_param) continue;
         Layout l = layout_of(r->mem, f, i);
         for (int k = 0; k < r->ranks; k++)
-            weights_init_part(f, i, &l, stage * r->ranks + k,
-                              r->step[stage].arg[k][i]->data,
-                              (uint64_t)r->job->cfg->seed);
+            weights_init(f, i, &l, stage * r->ranks + k, r->step[stage].arg[k][i]->data,
+                         (uint64_t)r->job->cfg->seed);
     }
 }
 

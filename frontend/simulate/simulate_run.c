@@ -1,6 +1,5 @@
 /* simulate_run.c - the programs of the ranks and of the one rank, and the steps of both. */
 #include "frontend/simulate/simulate.h"
-#include "ir/placement.h"
 #include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 

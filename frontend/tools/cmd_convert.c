@@ -1,6 +1,5 @@
 /* cmd_convert.c - the command convert: weights between stator's checkpoints and Hugging
  * Face folders. What was written is read again and compared before it says done. */
-#include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
 #include "frontend/config/run_tokenizer.h"
@@ -148,7 +147,7 @@ static void to_hf(Convert *c) {
     const char *why = model_spec_not_hf(&c->source.spec);
     if (why) fail(EXIT_CONFIG, "%s is no model of Hugging Face's: %s", c->from, why);
     const char *folder = load_weights(c);
-    weights_save_hf_as(c->out, &c->source.spec, c->entry, weight_at, c, c->type);
+    weights_save_hf(c->out, &c->source.spec, c->entry, weight_at, c, c->type);
     check_hf(c);
     keep_tokenizer(c);
     printf("%s: config.json, generation_config.json%s and model.safetensors of %s; read "

@@ -149,7 +149,6 @@ static void take_choices(Arena *mem, Config *cfg, const char *path) {
 typedef struct Loading {
     Arena *mem;
     const Options *o;
-    const Source *s;
     bool named; /* the first word is a configuration, not a folder */
     Config *cfg;
 } Loading;
@@ -163,7 +162,7 @@ static void look_at_config(void *context) {
 /* Notes on a file were shown when it was trained with; those on flags are new. */
 static const Config *load_config(Arena *mem, const Options *o, const Source *s) {
     bool named = s->config && !strcmp(s->config, o->word[0]);
-    Loading l = {mem, o, s, comm_max_i64(named), NULL};
+    Loading l = {mem, o, comm_max_i64(named), NULL};
     agree_look(look_at_config, &l);
     if (comm_rank() != 0) return l.cfg;
     if (s->config && !named) take_choices(mem, l.cfg, s->config);

@@ -1,8 +1,6 @@
 /* inspect_samples.c - stator inspect CONFIG.yaml --split S --samples 0,17: the samples of
  * a configuration's data as training sees them. Sample i is the i-th sequence that a run
  * from its beginning meets, whatever its batch size and number of ranks. */
-#include "base/json.h"
-#include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
 #include "frontend/model/job.h"

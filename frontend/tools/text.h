@@ -4,7 +4,7 @@
 #define STATOR_FRONTEND_TEXT_H
 #include "base/base.h"
 
-enum { BYTE_VOCAB = 256, TEXT_MAX_PROMPT_BYTES = 64 << 20, TEXT_MAX_STOP_BYTES = 4096 };
+enum { TEXT_MAX_PROMPT_BYTES = 64 << 20, TEXT_MAX_STOP_BYTES = 4096 };
 
 typedef struct Tokens {
     int32_t *id;

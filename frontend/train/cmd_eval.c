@@ -6,7 +6,6 @@
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
-#include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 
 typedef struct Words {

@@ -1,5 +1,4 @@
 /* eval_config.c - see eval.h. */
-#include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/key.h"
 #include "frontend/config/options.h"
@@ -12,12 +11,6 @@
 
 static bool begins(const char *s, const char *with) {
     return !strncmp(s, with, strlen(with));
-}
-
-static bool is_one_of(const char *key, const char *const *keys, int n) {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(key, keys[i])) return true;
-    return false;
 }
 
 /* Does it say how other data, of this type, become samples? */

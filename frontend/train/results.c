@@ -30,7 +30,6 @@ Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
         x->per_sample = x->ty.rank && x->ty.dim[0] == batch;
         check_result(model, x);
         x->data = arena_alloc(mem, (size_t)result_bytes(r, x));
-        memset(x->data, 0, (size_t)result_bytes(r, x));
     }
     return r;
 }

@@ -5,12 +5,6 @@
 #include "frontend/train/train.h"
 #include <stdlib.h>
 
-static bool is_one_of(const char *path, const char *const *keys, int n) {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(path, keys[i])) return true;
-    return false;
-}
-
 /* ---- the configuration ---- */
 
 /* Keys that a longer run of the same experiment changes. */

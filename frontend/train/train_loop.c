@@ -1,6 +1,5 @@
-/* train_loop.c - the steps. Nothing is allocated from one step to the next, but when a
- * checkpoint is saved or the loss is drawn. */
-#include "base/rng.h"
+/* train_loop.c - the steps. A step allocates nothing but, on rank 0, the points of the curve of
+ * losses; what stands between steps (a checkpoint, a validation, texts, a picture) may. */
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
 #include "frontend/train/train.h"

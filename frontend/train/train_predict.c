@@ -1,6 +1,5 @@
 /* train_predict.c - with context.machine: how long a step was predicted to take, before the
  * run, beside how long steps took. On rank 0. */
-#include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"

@@ -1,6 +1,5 @@
 /* train_ranks.c - the ranks of a run: the mesh over them, whether they agree, and the
  * part of a batch that each is fed. */
-#include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/train/train.h"

@@ -118,7 +118,7 @@ static void keep_tokenizer(const Train *t) {
 }
 
 void report_open(Train *t) {
-    const char *logs = path_join(t->mem, t->run_dir, "logs");
+    const char *logs = path_join(t->mem, t->run_dir, RUN_LOGS);
     int error = dir_make(logs);
     if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", logs, strerror(error));
     if (comm_rank() == 0) t->lock_fd = folder_lock(t->run_dir, -1, "--output_dir");

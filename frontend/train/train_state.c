@@ -201,8 +201,8 @@ static void first_weights(Train *t) {
     for (int i = 0; i < f->narg; i++) {
         if (arg_role(f, i) != ARG_param) continue;
         Layout l = layout_of(t->mem, f, i);
-        weights_init_part(f, i, &l, comm_place(), t->program->arg[i],
-                          (uint64_t)t->job.cfg->seed);
+        weights_init(f, i, &l, comm_place(), t->program->arg[i],
+                     (uint64_t)t->job.cfg->seed);
     }
 }
 

@@ -10,7 +10,6 @@
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
-#include "runtime/core/free_memory.h"
 
 typedef struct Words {
     Train *t;
@@ -118,7 +117,7 @@ static void choose_strategy(Words *w) {
     watch_task("start of the run", -1, false);
     for (int i = 0; i < w->found.nflags; i++)
         text_add(&flags, "%s%c", w->found.flag[i], BETWEEN_FLAGS);
-    char *text = comm_broadcast_text(t->mem, flags.s ? flags.s : "");
+    char *text = comm_broadcast_text(t->mem, flags.s);
     ConfigWords all = {.path = w->given.path,
                        .flag = NEW_ARRAY(t->mem, char *, strlen(text) + 1)};
     for (char *p = text, *end; (end = strchr(p, BETWEEN_FLAGS)); p = end + 1) {

@@ -154,10 +154,8 @@ static bool is_before(const Value *v, const Op *call) {
 static bool gives_buffer(const Sink *s, const Func *f, const Value *v, const Value *out) {
     if (!type_same_shape(&v->ty, &out->ty) || s->uses[v->id] != 1) return false;
     if (v->def) return true;
-    for (int i = 0; i < f->nret; i++) {
-        if (f->ret[i] == out && f->alias[i] == v->nth) return true;
-    }
-    return false;
+    int r = func_result_over(f, v->nth);
+    return r >= 0 && f->ret[r] == out;
 }
 
 static bool is_carried(const Op *call, const Value *v) {
@@ -356,13 +354,6 @@ static Op *call_below(const Op *op, int *operand) {
     return NULL;
 }
 
-static bool is_overwritten(const Func *callee, int arg) {
-    for (int i = 0; i < callee->nret; i++) {
-        if (callee->alias[i] == arg) return true;
-    }
-    return false;
-}
-
 static void go_down(Sink *s, Op *op, Op *call, int operand) {
     Func *callee = own_callee(s, call), *f = op->fn;
     Value *arg = callee->arg[operand], *v = op->out[0];
@@ -410,7 +401,7 @@ static bool move_in(Sink *s, Func *f) {
         } else if ((optab[op->kind].flags & F_COMM) && op->nout == 1) {
             Op *call = call_below(op, &operand);
             if (!call || !moves(s, op, call)) continue;
-            if (is_overwritten(op_func(call), operand)) continue;
+            if (func_result_over(op_func(call), operand) >= 0) continue;
             go_down(s, op, call, operand);
             return true;
         }

@@ -150,7 +150,7 @@ const JitterTable *jitter_table(Arena *mem, Jitter j) {
     JitterTable *t = NEW(mem, JitterTable);
     t->jitter = j;
     for (int i = 1; i < JITTER_CELLS; i++)
-        t->at[i] = (float)j.row->factor(&j, (double)i / JITTER_CELLS);
+        t->at[i] = (float)jitter_quantile(&j, (double)i / JITTER_CELLS);
     return t;
 }
 
@@ -161,7 +161,7 @@ static double factor_of(const JitterTable *t, uint32_t word) {
     int cell = (int)(word >> CELL_BITS);
     bool middle = cell >= JITTER_EXACT_CELLS && cell < JITTER_CELLS - JITTER_EXACT_CELLS;
     if (!middle || t->jitter.row->steps)
-        return t->jitter.row->factor(&t->jitter, (word + 0.5) * 0x1p-32);
+        return jitter_quantile(&t->jitter, (word + 0.5) * 0x1p-32);
     double share = ((word & ((1u << CELL_BITS) - 1)) + 0.5) / (1 << CELL_BITS);
     return t->at[cell] + share * ((double)t->at[cell + 1] - t->at[cell]);
 }

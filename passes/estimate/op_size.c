@@ -108,9 +108,8 @@ static bool same_place(const Value *a, const Value *b) {
 
 /* Before memory is planned: is `v` what the function leaves in the buffer of its argument? */
 static bool will_overwrite(const Func *f, const Value *arg, const Value *v) {
-    for (int i = 0; i < f->nret && !arg->def; i++)
-        if (f->ret[i] == v && f->alias[i] == arg->nth) return true;
-    return false;
+    int r = arg->def ? -1 : func_result_over(f, arg->nth);
+    return r >= 0 && f->ret[r] == v;
 }
 
 /* Is the result where an operand is? */

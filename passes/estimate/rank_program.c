@@ -4,7 +4,6 @@
 
 typedef struct Writer {
     Arena *mem;
-    const StepParts *parts;
     const StageParts *at;
     StageProgram *p;
     RankFunc *f;
@@ -137,7 +136,7 @@ RankProgram rank_program(Arena *mem, const Machine *m, const Func *const *entry,
     for (int s = 0; s < stages; s++) {
         StageProgram *p = &r.stage[s];
         const FuncSizes *sizes = &r.parts.stage[s].sizes;
-        Writer w = {.mem = mem, .parts = &r.parts, .at = &r.parts.stage[s], .p = p};
+        Writer w = {.mem = mem, .at = &r.parts.stage[s], .p = p};
         p->nfuncs = sizes->n;
         p->entry = entry[s]->nth;
         p->func = NEW_ARRAY(mem, RankFunc, (size_t)sizes->n + 1);

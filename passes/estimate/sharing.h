@@ -16,12 +16,7 @@ typedef struct Sharing {
 /* Of so many stages of a mesh, whose ranks have `threads` threads each. */
 Sharing sharing_of(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
                    int threads);
-/* How many times as long so many ranks compute that are on one place. Where they do not come
- * out even, a core that has fewer is given another's rank only after a while, since ranks that
- * wait keep it busy: it counts as half of the time (3 ranks on 2 cores took 1.7 to 2.1 times
- * as long). */
-double sharing_stretch(const Sharing *h, int ranks);
-/* The same of the ranks of a stage while no other stage computes. */
+/* How many times as long the ranks of a stage compute while no other stage does. */
 double sharing_stage_stretch(const Sharing *h, int stage);
 /* How fast a stage is while those stages compute that `works` says, itself one of them: 1 is alone.
  * Ranks of a place have equal parts of it, and a stage is as fast as its slowest rank. */

@@ -31,19 +31,6 @@ double *factors_add(Factors *f, int n, const int *var) {
     return t.cost;
 }
 
-static int64_t entry_at(const Factors *f, const Factor *t, const int *state) {
-    int64_t at = 0;
-    for (int k = 0; k < t->n; k++) at = at * f->states[t->var[k]] + state[t->var[k]];
-    return at;
-}
-
-double factors_sum(const Factors *f, const int *state) {
-    double sum = 0;
-    for (int i = 0; i < f->nfactors; i++)
-        sum += f->factor[i].cost[entry_at(f, &f->factor[i], state)];
-    return sum;
-}
-
 /* ---- states that cannot be ---- */
 
 typedef struct Alive {

@@ -27,8 +27,6 @@ Factors factors_new(Arena *mem);
 int factors_var(Factors *f, int states); /* its number */
 /* A table of zeros over n different variables. */
 double *factors_add(Factors *f, int n, const int *var);
-/* The sum for these states. */
-double factors_sum(const Factors *f, const int *state);
 /* Orders of elimination, by which variables are in a table together: finding one takes longer than
  * to go through it, and problems that differ in their costs alone have the same. */
 typedef struct FactorOrders FactorOrders;
@@ -38,9 +36,5 @@ FactorOrders *factors_orders(Arena *mem);
  * EXIT_CONFIG where a table would have more than `cap` entries. known: takes orders from there and
  * adds those that it finds; NULL: finds its own. */
 double factors_least(const Factors *f, int64_t cap, int *state, FactorOrders *known);
-/* The same problem as an integer program in the LP format of CPLEX: a variable of 0 or 1 for
- * each state (x_VAR_STATE), one of 0 to 1 for each finite entry of a table over several
- * (z_FACTOR_ENTRY), whose sums over the others' states are those variables. */
-void factors_write_lp(const Factors *f, Text *out);
 
 #endif

@@ -147,14 +147,12 @@ typedef struct LayerPrice {
     double seconds_per_byte;
 } LayerPrice;
 LayerChoice *layer_solve(Arena *mem, LayerGraph *g, LayerPrice p, double *least);
-/* The problem itself, for other solvers; states[] of a solution to a choice. */
+/* The problem itself, for other solvers. */
 typedef struct LayerProblem {
     Factors f;
     int *group_var, *op_var, *value_var, *need_var; /* -1: none */
 } LayerProblem;
 LayerProblem layer_problem(Arena *mem, const LayerGraph *g, LayerPrice p);
-LayerChoice *layer_choice_of(Arena *mem, const LayerGraph *g, const LayerProblem *p,
-                             const int *state);
 /* The fewest seconds with at most so many bytes of a layer on a rank (0: any), by the price
  * of a byte at which they fit; *bound: no choice that fits is faster. NULL: none fits. */
 LayerChoice *layer_solve_within(Arena *mem, LayerGraph *g, double limit_bytes,

@@ -255,8 +255,8 @@ static LayerChoice *choice_new(Arena *mem, const LayerGraph *g) {
     return c;
 }
 
-LayerChoice *layer_choice_of(Arena *mem, const LayerGraph *g, const LayerProblem *p,
-                             const int *state) {
+static LayerChoice *choice_of(Arena *mem, const LayerGraph *g, const LayerProblem *p,
+                              const int *state) {
     LayerChoice *c = choice_new(mem, g);
     for (int i = 0; i < g->ngroups; i++) c->seed[i] = state[p->group_var[i]];
     for (int i = 0; i < g->nops; i++)
@@ -288,7 +288,7 @@ static LayerChoice *solve(Arena *own, LayerGraph *g, LayerPrice price, double *l
         int *state = NEW_ARRAY(own, int, (size_t)p.f.n + 1);
         *least = factors_least(&p.f, MOST_ENTRIES, state, g->orders);
         if (!(*least < INFINITY)) return NULL;
-        LayerChoice *c = layer_choice_of(own, g, &p, state);
+        LayerChoice *c = choice_of(own, g, &p, state);
         if (!refine(g, &p, state, c)) return c;
     }
 }

@@ -29,11 +29,7 @@ static bool respell(const Rule *sum, const Term *t, const Rule *product, int ran
 /* An accumulator: a full tensor read only here, so the result may take its buffer. */
 static bool is_accumulator(const Func *f, const Value *v) {
     if (value_uses(f, v) != 1) return false;
-    if (v->def) return true;
-    for (int i = 0; i < f->nret; i++) {
-        if (f->alias[i] == v->nth) return true;
-    }
-    return false;
+    return v->def || func_result_over(f, v->nth) >= 0;
 }
 
 /* Does the product already have an addend of this sort? It takes one of each. */

@@ -138,9 +138,8 @@ static const char *check_arguments(Arena *mem, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nout; i++) {
             const Value *v = op->out[i], *of = viewed(v);
-            bool allowed = v->loc.kind != LOC_ARG || (!of->def && of->nth == v->loc.at);
-            for (int k = 0; k < f->nret; k++) allowed |= f->alias[k] == v->loc.at;
-            if (allowed) continue;
+            if (v->loc.kind != LOC_ARG || (!of->def && of->nth == v->loc.at)) continue;
+            if (func_result_over(f, v->loc.at) >= 0) continue;
             return arena_printf(
                 mem, "@%s: %%%s overwrites an argument that must stay as it is", f->name,
                 v->name);
@@ -299,9 +298,7 @@ static int64_t gradient_bytes(const Func *entry) {
     int64_t bytes = 0;
     for (int i = 0; i < entry->narg; i++) {
         if (class_of_arg(entry, i) != MEM_WEIGHTS) continue;
-        for (int r = 0; r < entry->nret; r++) {
-            if (entry->alias[r] == i) bytes += memory_gradient_bytes(entry, i);
-        }
+        if (func_result_over(entry, i) >= 0) bytes += memory_gradient_bytes(entry, i);
     }
     return MIN(bytes, entry->frame_bytes);
 }

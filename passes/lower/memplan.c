@@ -146,13 +146,6 @@ static void join_views(MemPlan *p) {
     }
 }
 
-/* Is v an argument that some result overwrites in the end? */
-static bool is_overwritten(const Func *f, const Value *v) {
-    for (int i = 0; i < f->nret && !v->def; i++)
-        if (f->alias[i] == v->nth) return true;
-    return false;
-}
-
 /* Results of callees that overwrite an operand share its buffer here. */
 static bool join_call_aliases(MemPlan *p) {
     for (Op *op = p->f->first; op; op = op->next) {
@@ -161,7 +154,7 @@ static bool join_call_aliases(MemPlan *p) {
             int i = callee->alias[j];
             if (i < 0 || callee->role == ROLE_KERNEL) continue;
             bool own = p->fixed[root(p, op->in[i]->id)].kind != LOC_ARG ||
-                       is_overwritten(p->f, op->in[i]);
+                       (!op->in[i]->def && func_result_over(p->f, op->in[i]->nth) >= 0);
             if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j]))
                 continue;
             op->in[i] = insert_copy(p->f, op, op->in[i]);

@@ -246,9 +246,9 @@ static Large *list_large(Arena *mem, const Func *f, int64_t most, const PassOpti
     *n = 0;
     for (Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nout; i++) {
-            int64_t bytes = type_bytes(&op->out[i]->ty);
-            if (bytes > o->tile_bytes && bytes <= most)
-                PUSH(mem, list, *n, cap, ((Large){op->out[i], bytes, *n}));
+            const Large large = {op->out[i], type_bytes(&op->out[i]->ty), *n};
+            if (large.bytes > o->tile_bytes && large.bytes <= most)
+                PUSH(mem, list, *n, cap, large);
         }
     if (*n) qsort(list, (size_t)*n, sizeof *list, by_bytes);
     return list;

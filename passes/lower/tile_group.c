@@ -5,10 +5,6 @@
 /* What an op does or where it runs depends on more than the elements of its operands. */
 enum { F_NEVER = F_RANDOM | F_RANK | F_EFFECT | F_CALL };
 
-static Value *term_value(const Op *op, int term) {
-    return term < op->nin ? op->in[term] : op->out[term - op->nin];
-}
-
 static int terms_of(const Op *op) {
     return op->nin + op->nout;
 }
@@ -55,7 +51,7 @@ static void set_large(TileGroup *g, const Value *v, bool *changed) {
 /* A term of the op that has rows; -1: none is known. */
 static int term_with_rows(const TileGroup *g, const Op *op) {
     for (int t = 0; t < terms_of(op); t++)
-        if (g->lead[term_value(op, t)->id]) return t;
+        if (g->lead[op_term(op, t)->id]) return t;
     return -1;
 }
 
@@ -70,10 +66,10 @@ static bool are_free(const Dims *d, uint32_t mask) {
 /* The dimensions of a value of which the op has another large one, and more of them. */
 static void tie_large(TileGroup *g, const Op *op, const Dims *d, bool *changed) {
     for (int t = 0; t < terms_of(op); t++) {
-        if (!g->large[term_value(op, t)->id]) continue;
+        if (!g->large[op_term(op, t)->id]) continue;
         uint32_t mask = dims_mask(d, t);
         for (int k = 0; k < terms_of(op); k++)
-            if (!(mask & ~dims_mask(d, k))) set_large(g, term_value(op, k), changed);
+            if (!(mask & ~dims_mask(d, k))) set_large(g, op_term(op, k), changed);
     }
 }
 
@@ -82,13 +78,13 @@ static bool tie_rule(TileGroup *g, const Op *op, bool *changed) {
     int from = term_with_rows(g, op);
     if (!op_dims(op, &d)) return false;
     if (from < 0) return true;
-    int n = g->lead[term_value(op, from)->id];
+    int n = g->lead[op_term(op, from)->id];
     const int8_t *row = d.term[from];
     uint32_t mask = 0;
     for (int k = 0; k < n; k++) mask |= 1u << row[k];
     if (!are_free(&d, mask)) return false;
     for (int t = 0; t < terms_of(op); t++) {
-        const Value *v = term_value(op, t);
+        const Value *v = op_term(op, t);
         bool some = dims_mask(&d, t) & mask;
         if (!some && g->lead[v->id]) return false;
         if (!some) continue;
@@ -261,7 +257,7 @@ static bool value_fits(const TileGroup *g, const Value *v, int64_t tile_rows) {
 static bool all_fit(const TileGroup *g, int64_t tile_rows) {
     for (const Op *op = g->f->first; op; op = op->next)
         for (int t = 0; g->has[op->id] && t < terms_of(op); t++)
-            if (!value_fits(g, term_value(op, t), tile_rows)) return false;
+            if (!value_fits(g, op_term(op, t), tile_rows)) return false;
     return true;
 }
 

@@ -75,7 +75,8 @@ static bool is_narrow(const Op *op) {
     return flag_products(optab[op->kind].flags) && op->in[0]->ty.dt == DT_BF16;
 }
 
-WorkRow op_work(const Op *op, bool in_model, double runs) {
+/* All of it. */
+static WorkRow op_work(const Op *op, bool in_model, double runs) {
     double flops = op_run_flops(op);
     bool narrow = is_narrow(op);
     return (WorkRow){.kind = op_work_kind(op, in_model),

@@ -48,7 +48,6 @@ double op_bytes_by(const Op *op, double (*bytes)(const Type *, const void *),
 double op_run_flops(const Op *op);
 /* in_model: it is run by the model, not by the step around it. */
 WorkKind op_work_kind(const Op *op, bool in_model);
-WorkRow op_work(const Op *op, bool in_model, double runs); /* all of it */
 /* Adds what so many runs of an op take to the sums, by kind. */
 void work_add_op(WorkSum sum[WORK_KINDS], const Op *op, bool in_model, double runs);
 

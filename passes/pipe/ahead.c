@@ -118,10 +118,8 @@ static bool all_from_forward(const Ahead *a, int i, int nth) {
 /* The result of backward that overwrites argument i and that the next backward takes as the
  * same argument, and nobody else; -1: there is none. */
 static int carried_result(const Ahead *a, int i) {
-    int r = 0;
-    while (r < a->bwd->nret && a->bwd->alias[r] != i) r++;
-    if (r == a->bwd->nret) return -1;
-    for (int p = 0; p + 1 < a->n; p++) {
+    int r = func_result_over(a->bwd, i);
+    for (int p = 0; r >= 0 && p + 1 < a->n; p++) {
         const Value *v = a->second[p]->out[r];
         if (a->second[p + 1]->in[i] != v || a->uses[v->id] != 1) return -1;
     }
@@ -403,9 +401,8 @@ static void save_results(Ahead *a, Value *const *map, const int *nth) {
 static void drop_unread(Ahead *a) {
     func_remove_dead(a->bwd);
     for (int i = a->bwd->narg - 1; i >= 0; i--) {
-        bool over = false;
-        for (int r = 0; r < a->bwd->nret; r++) over |= a->bwd->alias[r] == i;
-        if (over || value_uses(a->bwd, a->bwd->arg[i])) continue;
+        if (func_result_over(a->bwd, i) >= 0) continue;
+        if (value_uses(a->bwd, a->bwd->arg[i])) continue;
         func_drop_arg(a->bwd, i);
         for (int p = 0; p < a->n; p++) op_drop_operand(a->second[p], i);
     }

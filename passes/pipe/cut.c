@@ -206,13 +206,6 @@ static bool leaves(const Cut *k, const Value *v, int c) {
     return false;
 }
 
-/* Does a result of the model overwrite the argument? */
-static bool is_overwritten(const Func *f, const Value *v) {
-    for (int r = 0; r < f->nret && !v->def; r++)
-        if (f->alias[r] == v->nth) return true;
-    return false;
-}
-
 /* The argument of the chunk that its result v overwrites; -1: none. */
 static int argument_under(const Cut *k, const Value *v, Value **map) {
     const Func *f = k->f;
@@ -282,7 +275,8 @@ static void call_chunk(Cut *k, int c, Value **result, int nresults) {
     int stage = k->schedule->stage_of[c];
     for (int i = 0; i < body->narg; i++) {
         Value *v = k->in[c][i];
-        bool stored = layers_is_param(f, v) || is_overwritten(f, v);
+        bool stored =
+            layers_is_param(f, v) || (!v->def && func_result_over(f, v->nth) >= 0);
         k->in[c][i] = v->def   ? k->now[v->id]
                       : stored ? argument_of_stage(k, v, stage)
                                : v;

@@ -33,10 +33,10 @@ static int result_over(const Call *c, int i) {
     const Func *f = c->op->fn;
     const Value *v = c->op->in[i];
     if (v->def || value_uses(f, v) != 1) return -1;
-    for (int j = c->carry; j < c->op->nout; j++) {
-        if (c->f->alias[j] != i || value_uses(f, c->op->out[j]) != 1) continue;
-        for (int r = 0; r < f->nret; r++)
-            if (f->ret[r] == c->op->out[j] && f->alias[r] == v->nth) return r;
+    int r = func_result_over(f, v->nth);
+    for (int j = c->carry; r >= 0 && j < c->op->nout; j++) {
+        const Value *out = c->op->out[j];
+        if (out == f->ret[r] && c->f->alias[j] == i && value_uses(f, out) == 1) return r;
     }
     return -1;
 }

@@ -13,7 +13,6 @@
  * sends, as soon as it has been received in that order of all stages: so no stage can wait
  * for a message whose sender waits for it, however little MPI buffers.
  * Messages between two stages are numbered by what they carry. */
-#include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/pipeline_stage.h"
 

@@ -1,6 +1,5 @@
 /* pipeline_stage.c - see pipeline_stage.h. */
 #include "passes/pipe/pipeline_stage.h"
-#include "ir/placement.h"
 #include "passes/passes.h"
 
 /* ---- values and messages ---- */

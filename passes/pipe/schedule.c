@@ -375,20 +375,6 @@ PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int
 
 /* ---- what it means ---- */
 
-bool schedule_is_ascending(const PipeSchedule *s) {
-    for (int k = 0; k < s->stages; k++)
-        for (int i = 0; i < s->stage[k].n; i++) {
-            Task t = s->stage[k].task[i];
-            for (int j = i - 1; j >= 0; j--) {
-                Task u = s->stage[k].task[j];
-                if (u.kind != t.kind || u.chunk != t.chunk) continue;
-                if (u.micro > t.micro) return false;
-                break;
-            }
-        }
-    return true;
-}
-
 int schedule_in_flight(const PipeSchedule *s, int stage) {
     int now = 0, most = 0;
     for (int i = 0; i < s->stage[stage].n; i++) {

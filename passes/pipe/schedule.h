@@ -65,9 +65,6 @@ PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int
 void schedule_print(const PipeSchedule *s, Text *out);
 /* "3F7" */
 const char *task_text(Arena *mem, Task t);
-/* Does every stage go through the micro-batches of each kind of task and chunk in their
- * order? */
-bool schedule_is_ascending(const PipeSchedule *s);
 /* Micro-batches whose activations a stage has at most at a time: forward done, backward (or
  * its last half) not. With several chunks on the stage, of all of them together. */
 int schedule_in_flight(const PipeSchedule *s, int stage);

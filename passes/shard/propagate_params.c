@@ -57,15 +57,11 @@ static void set(Follow *w, Known *k, const Value *v, int d, Axes bit) {
     w->changed = true;
 }
 
-static const Value *term_value(const Op *op, int term) {
-    return term < op->nin ? op->in[term] : op->out[term - op->nin];
-}
-
 /* The one dimension of the op that the axis splits; -1: none, or several. */
 static int only_dim(const Known *k, const Op *op, const Dims *d, Axes bit) {
     int found = -1;
     for (int term = 0; term < op->nin + op->nout; term++) {
-        const Type *t = &k->ty[term_value(op, term)->id];
+        const Type *t = &k->ty[op_term(op, term)->id];
         for (int i = 0; i < d->rank[term]; i++) {
             if (!(t->split[i] & bit)) continue;
             int id = d->term[term][i];
@@ -87,12 +83,12 @@ static void keep_order(Follow *w, Known *k, const Op *op, const Dims *d, int id)
     Axes reversed = 0;
     for (int term = 0; term < op->nin + op->nout; term++) {
         for (int i = 0; i < d->rank[term]; i++) {
-            Axes a = k->ty[term_value(op, term)->id].split[i];
+            Axes a = k->ty[op_term(op, term)->id].split[i];
             if (d->term[term][i] == id && a & AXES_REVERSED) reversed = a;
         }
     }
     for (int term = 0; reversed && term < op->nin + op->nout; term++) {
-        const Value *v = term_value(op, term);
+        const Value *v = op_term(op, term);
         for (int i = 0; i < d->rank[term]; i++) {
             Axes *a = &k->ty[v->id].split[i];
             if (d->term[term][i] == id && !k->fixed[v->id]) adopt_order(w, a, reversed);
@@ -107,7 +103,7 @@ static void through_op(Follow *w, Known *k, Op *op, Axes bit) {
     if (id < 0) return;
     for (int term = 0; term < op->nin + op->nout; term++) {
         for (int i = 0; i < d.rank[term]; i++) {
-            if (d.term[term][i] == id) set(w, k, term_value(op, term), i, bit);
+            if (d.term[term][i] == id) set(w, k, op_term(op, term), i, bit);
         }
     }
     keep_order(w, k, op, &d, id);

@@ -227,20 +227,13 @@ static void hand_on(Func *f) {
     }
 }
 
-/* Does a result overwrite argument i, as it does a cache? */
-static bool is_overwritten(const Func *f, int i) {
-    for (int r = 0; r < f->nret; r++)
-        if (f->alias[r] == i) return true;
-    return false;
-}
-
 /* Parameters and caches without a placement of their own, nor an annotation that leaves
  * them whole. */
 static void place_open(Module *m, const PassOptions *o) {
     Func *f = model_of(m);
     bool *open = NEW_ARRAY(m->mem, bool, (size_t)f->narg + 1), any = false;
     for (int i = 0; i < f->narg; i++) {
-        bool stored = arg_role(f, i) == ARG_param || is_overwritten(f, i);
+        bool stored = arg_role(f, i) == ARG_param || func_result_over(f, i) >= 0;
         open[i] = stored && !type_is_split(&f->arg[i]->ty);
         for (int k = 0; k < o->nannotations && open[i]; k++) {
             open[i] = !is_about(&o->annotation[k], f, f->arg[i]);

@@ -16,12 +16,8 @@ void take_seed(Shard *s, FuncPlacements *p, const Value *v) {
 
 /* ---- one op ---- */
 
-static const Value *term_value(const Op *op, int term) {
-    return term < op->nin ? op->in[term] : op->out[term - op->nin];
-}
-
 static Placed *term_placed(FuncPlacements *p, const Op *op, int term) {
-    return placed(p, term_value(op, term));
+    return placed(p, op_term(op, term));
 }
 
 /* What seeds ask for dimension k of a term: for a result only its own, for an operand
@@ -30,7 +26,7 @@ static SeededDim seeded_dim(FuncPlacements *p, const Op *op, int term, int k) {
     const Placed *x = term_placed(p, op, term);
     bool result = term >= op->nin;
     const Seed *by = result && !x->own ? NULL : x->by[k];
-    return (SeededDim){by, result ? x->seed : x->ty, term_value(op, term)->name, k};
+    return (SeededDim){by, result ? x->seed : x->ty, op_term(op, term)->name, k};
 }
 
 /* One axis on two dimensions is a matter of cost, except for an elementwise op whose

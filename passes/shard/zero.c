@@ -82,13 +82,6 @@ static void use_flat(Func *f, Value *arg, const Type *matrix_type, const Type *s
     func_replace(f, fresh, matrix);
 }
 
-/* What a result overwrites keeps its shape. */
-static bool is_overwritten(const Func *f, int arg) {
-    for (int k = 0; k < f->nret; k++)
-        if (f->alias[k] == arg) return true;
-    return false;
-}
-
 static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies) {
     Value *v = f->arg[i];
     Op *call = NULL;
@@ -96,7 +89,9 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     Type one = lead ? type_slice(&v->ty) : v->ty;
     int d = split_dim(&one);
     int64_t bytes = type_bytes(&one);
-    if (is_overwritten(f, i) || (lead && is_overwritten(op_func(call), operand))) return;
+    /* What a result overwrites keeps its shape. */
+    if (func_result_over(f, i) >= 0) return;
+    if (lead && func_result_over(op_func(call), operand) >= 0) return;
     if (lead && v->ty.split[0]) return; /* its layers are on several ranks already */
     if (d == -2 || !dtype_is_float(one.dt) || bytes < o->zero_threshold_bytes) return;
     copies &= (Axes) ~(d >= 0 ? one.split[d] : 0);

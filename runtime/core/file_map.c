@@ -24,6 +24,17 @@ void file_map(FileMap *map, const char *path) {
     map_note(bytes, map->n, path);
 }
 
+bool file_map_quietly(FileMap *map, const char *path, char *why, size_t n) {
+    Catch c;
+    if (!CATCH(c)) {
+        snprintf(why, n, "%s", catch_text(&c));
+        return false;
+    }
+    file_map(map, path);
+    catch_end(&c);
+    return true;
+}
+
 void file_unmap(FileMap *map) {
     map_forget(map->bytes);
     if (map->bytes) munmap((void *)(uintptr_t)map->bytes, map->n);

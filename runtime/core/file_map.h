@@ -9,6 +9,8 @@ typedef struct FileMap {
     uint64_t n;
 } FileMap;
 void file_map(FileMap *map, const char *path);
+/* Says why not in why[n] instead of failing. */
+bool file_map_quietly(FileMap *map, const char *path, char *why, size_t n);
 void file_unmap(FileMap *map);
 
 #endif

@@ -230,19 +230,30 @@ static void pieces_run(Range *part, int parts, int t, RtBody body, void *ctx) {
     inside_thread = 0;
 }
 
+/* Room for so many, which a thread that begins regions keeps from one to the next. */
+static Range *ranges_of(int parts) {
+    static _Thread_local Range *range;
+    static _Thread_local int room;
+    if (parts <= room) return range;
+    free(range);
+    range = aligned_alloc(64, (size_t)parts * sizeof *range);
+    room = range ? parts : 0;
+    if (!range) fail(EXIT_MEMORY, "no memory for %d threads", parts);
+    return range;
+}
+
 void rt_parallel_balanced(int64_t n, RtBody body, void *ctx) {
     int parts = rt_threads();
     if (n <= parts || inside || parts == 1) {
         rt_parallel(n, body, ctx);
         return;
     }
-    Range *part = aligned_alloc(64, (size_t)parts * sizeof *part);
-    if (!part) fail(EXIT_MEMORY, "no memory for %d threads", parts);
+    Range *part = ranges_of(parts);
     for (int t = 0; t < parts; t++) {
-        atomic_init(&part[t].next, part_begin(n, t, parts));
+        atomic_store_explicit(&part[t].next, part_begin(n, t, parts),
+                              memory_order_relaxed);
         part[t].end = part_begin(n, t + 1, parts);
     }
 #pragma omp parallel num_threads(parts)
     pieces_run(part, parts, omp_get_thread_num(), body, ctx);
-    free(part);
 }

@@ -151,22 +151,11 @@ static bool use_data(WebText *w, const Data *d, const char *bytes, uint64_t n) {
     return true;
 }
 
-static bool map_quietly(FileMap *map, const char *path, char why[256]) {
-    Catch c;
-    if (!CATCH(c)) {
-        snprintf(why, 256, "%.250s", catch_text(&c));
-        return false;
-    }
-    file_map(map, path);
-    catch_end(&c);
-    return true;
-}
-
 static bool read_cache(WebText *w, Data *d, const char *path, const char key[33]) {
     char text[256];
     const char *why = text;
     if (!file_exists(path)) return false;
-    if (map_quietly(&w->held, path, text)) {
+    if (file_map_quietly(&w->held, path, text, sizeof text)) {
         int64_t n = cache_check(w->held.bytes, w->held.n, key, &why);
         if (n >= 0 &&
             use_data(w, d, (const char *)w->held.bytes + CACHE_FRAME, (uint64_t)n))

@@ -212,24 +212,12 @@ static void key_of(Arena *mem, const GptIndexSpec *s, uint64_t idx_hash, char ke
     hash_hex(t.s, t.n, key);
 }
 
-/* Maps a file that is there, or says why not. */
-static bool map_quietly(FileMap *map, const char *path, char why[512]) {
-    Catch c;
-    if (!CATCH(c)) {
-        snprintf(why, 512, "%.500s", catch_text(&c));
-        return false;
-    }
-    file_map(map, path);
-    catch_end(&c);
-    return true;
-}
-
 static bool read_cache(const char *path, const char key[33], const GptIndexSpec *s,
                        GptIndex *out, FileMap *held, char note[512]) {
     char text[512];
     const char *why = text;
     if (!file_exists(path)) return false;
-    if (map_quietly(held, path, text)) {
+    if (file_map_quietly(held, path, text, sizeof text)) {
         int64_t n = cache_check(held->bytes, held->n, key, &why);
         if (n >= 0 && gpt_index_parse(held->bytes + CACHE_FRAME, (uint64_t)n, s, out))
             return true;

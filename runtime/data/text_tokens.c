@@ -120,23 +120,12 @@ static int32_t *make(Arena *mem, Data *d, const unsigned char *bytes, const Text
 
 /* ---- the cache ---- */
 
-static bool map_quietly(FileMap *map, const char *path, char why[256]) {
-    Catch c;
-    if (!CATCH(c)) {
-        snprintf(why, 256, "%.250s", catch_text(&c));
-        return false;
-    }
-    file_map(map, path);
-    catch_end(&c);
-    return true;
-}
-
 static const int32_t *read_cache(Data *d, const char *path, const char key[33],
                                  FileMap *held, int64_t *n) {
     char text[256];
     const char *why = text;
     if (!file_exists(path)) return NULL;
-    if (map_quietly(held, path, text)) {
+    if (file_map_quietly(held, path, text, sizeof text)) {
         int64_t size = cache_check(held->bytes, held->n, key, &why);
         if (size >= 0 && size % (int64_t)sizeof(int32_t) == 0) {
             *n = size / (int64_t)sizeof(int32_t);

@@ -74,11 +74,7 @@ int shard_create(const ShardFile *f, int folder_fd) {
     int fd = openat(folder_fd, f->as.name,
                     O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return errno;
-    int error;
-    do error = fallocate(fd, 0, 0, (off_t)f->bytes) == 0 ? 0 : errno;
-    while (error == EINTR);
-    /* Where the file system cannot reserve, write() is what finds the disk full. */
-    if (error == EOPNOTSUPP || error == ENOSYS) error = 0;
+    int error = fd_reserve(fd, f->bytes);
     if (close(fd) != 0 && !error) error = errno;
     return error;
 }

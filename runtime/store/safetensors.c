@@ -4,7 +4,6 @@
  * above 8 and names with a zero byte are refused, duplicate keys always are. */
 #include "runtime/store/safetensors.h"
 #include "base/json.h"
-#include "runtime/store/element.h"
 #include <stdlib.h>
 
 #define MAX_HEADER    100000000u

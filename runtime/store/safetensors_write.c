@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WRITE_CHUNK (8u << 20)
-
 static const char *const type_names[DT_COUNT] = {
     [DT_F32] = "F32", [DT_F64] = "F64", [DT_BF16] = "BF16",
     [DT_F16] = "F16", [DT_I32] = "I32", [DT_I64] = "I64"};
@@ -90,35 +88,15 @@ int safetensors_layout(Arena *mem, const SafeTensor *t, int n, Text *header, int
     return 0;
 }
 
-static int put_bytes(int fd, const char *p, uint64_t n) {
-    while (n) {
-        ssize_t put = write(fd, p, (size_t)MIN(n, WRITE_CHUNK));
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return errno;
-        p += put;
-        n -= (uint64_t)put;
-    }
-    return 0;
-}
-
-/* Finds a full disk before anything is written; where the file system cannot reserve,
- * write() finds it. */
-static int reserve(int fd, uint64_t bytes) {
-    int error;
-    do error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
-    while (error == EINTR);
-    return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
-}
-
 static int write_file(int fd, const Text *header, const SafeTensor *t, const int *order,
                       int n, uint64_t file_bytes, SafeSource source, void *context) {
-    int error = reserve(fd, file_bytes);
-    if (!error) error = put_bytes(fd, header->s, header->n);
+    int error = fd_reserve(fd, file_bytes);
+    if (!error) error = fd_write(fd, header->s, header->n);
     for (int i = 0; i < n && !error; i++) {
         uint64_t bytes = 0;
         check(tensor_bytes(&t[order[i]], &bytes));
         const void *data = source ? source(context, order[i]) : t[order[i]].data;
-        error = !data && bytes ? EIO : put_bytes(fd, data, bytes);
+        error = !data && bytes ? EIO : fd_write(fd, data, bytes);
     }
     if (!error && fsync(fd) != 0) error = errno;
     return error;

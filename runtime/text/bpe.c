@@ -89,12 +89,13 @@ void id_table_add(IdTable *t, IdSlot entry) {
     t->slot[i] = entry;
 }
 
-int32_t id_table_char(const IdTable *t, uint32_t code_point) {
+/* -1: none, as of the next. */
+static int32_t id_of_char(const IdTable *t, uint32_t code_point) {
     for (uint64_t i = id_slot(t, code_point);; i = (i + 1) & t->mask)
         if (t->slot[i].id < 0 || t->slot[i].key == code_point) return t->slot[i].id;
 }
 
-int32_t id_table_text(const IdTable *t, const char *s, size_t n) {
+static int32_t id_of_text(const IdTable *t, const char *s, size_t n) {
     uint64_t key = hash64(s, n);
     for (uint64_t i = id_slot(t, key);; i = (i + 1) & t->mask) {
         const IdSlot *e = &t->slot[i];
@@ -158,7 +159,7 @@ static size_t word_symbols(const Tokenizer *t, const char *p, size_t n, int32_t 
     }
     for (size_t i = 0; i < n;) {
         size_t size = (size_t)utf8_check(p + i, n - i);
-        int32_t one = id_table_char(&t->characters, utf8_get(p + i, size));
+        int32_t one = id_of_char(&t->characters, utf8_get(p + i, size));
         if (one >= 0) id[count++] = one;
         for (size_t b = 0; one < 0 && b < size; b++)
             id[count++] = t->byte_id[(unsigned char)p[i + b]];
@@ -169,7 +170,7 @@ static size_t word_symbols(const Tokenizer *t, const char *p, size_t n, int32_t 
 
 /* The token that the word p[n] is without merges, or -1. */
 static int32_t whole_word(const Tokenizer *t, const char *p, size_t n) {
-    return t->words.mask ? id_table_text(&t->words, p, n) : -1;
+    return t->words.mask ? id_of_text(&t->words, p, n) : -1;
 }
 
 /* Merges id[n], n <= SHORT_SYMBOLS, in place; returns how many are left. */

@@ -108,8 +108,6 @@ typedef struct IdTable {
 
 IdTable id_table_new(Arena *mem, size_t most);
 void id_table_add(IdTable *t, IdSlot entry);
-int32_t id_table_char(const IdTable *t, uint32_t code_point);     /* -1: none */
-int32_t id_table_text(const IdTable *t, const char *s, size_t n); /* -1: none */
 
 #define META "\xE2\x96\x81" /* U+2581, which stands for a space */
 enum { META_BYTES = 3 };

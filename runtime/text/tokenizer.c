@@ -128,12 +128,6 @@ const char *tokenizer_describe(const Tokenizer *t) {
     return t->describe;
 }
 
-const char *tokenizer_token(const Tokenizer *t, int32_t id, size_t *n) {
-    check(id >= 0 && id < t->vocab);
-    *n = t->token[id].n;
-    return t->token[id].s;
-}
-
 const char *tokenizer_piece(const Tokenizer *t, int32_t id, bool first, size_t *n) {
     const Token *k = &t->token[id];
     *n = k->n;

@@ -50,8 +50,6 @@ const int32_t *tokenizer_prefix(const Tokenizer *t, int *n);
 const int32_t *tokenizer_suffix(const Tokenizer *t, int *n);
 /* One line for people: kind, vocabulary, merges, special tokens. */
 const char *tokenizer_describe(const Tokenizer *t);
-/* Bytes of one id, in [0, vocab); they need not be whole characters. */
-const char *tokenizer_token(const Tokenizer *t, int32_t id, size_t *n);
 
 /* What one thread keeps between texts: words it has seen (about 2 MB, never more) and
  * room to work in. Free it with tokenizer_cache_free. */
@@ -83,7 +81,7 @@ size_t tokenizer_cut(const Tokenizer *t, const char *text, size_t n, size_t most
 size_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, char *out,
                         size_t cap);
 /* Bytes of one id, in [0, vocab), where it stands: the first of a text may lose the space
- * that encoding put before the text. */
+ * that encoding put before the text. They need not be whole characters. */
 const char *tokenizer_piece(const Tokenizer *t, int32_t id, bool first, size_t *n);
 
 /* s[n] as valid UTF-8, with U+FFFD for each maximal invalid part, in out[3n]. Returns the

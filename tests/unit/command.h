@@ -133,7 +133,7 @@ static Weights make_weights(Arena *mem, const ModelSpec *spec, Func **f) {
     for (int i = 0; i < n; i++) {
         int64_t bytes = type_bytes(&(*f)->arg[arg[i]]->ty);
         w.of[arg[i]] = arena_alloc(mem, (size_t)bytes);
-        weights_init(*f, arg[i], w.of[arg[i]], 3);
+        weights_init(*f, arg[i], NULL, 0, w.of[arg[i]], 3);
     }
     return w;
 }

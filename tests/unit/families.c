@@ -32,7 +32,7 @@ static void expect_logits(int i, const FamilyText *t, const Run *r, int seq) {
 static void expect_round_trip(Arena *mem, const Run *r, const ModelSpec *s,
                               const char *from) {
     const char *dir = path_join(mem, temp_dir(), "again");
-    weights_save_hf(dir, s, r->f, weight_at, (void *)(uintptr_t)r);
+    weights_save_hf(dir, s, r->f, weight_at, (void *)(uintptr_t)r, DT_F32);
     ModelSpec again = model_spec_of_hf(mem, dir);
     EXPECT_STR(model_spec_json(mem, &again, false), model_spec_json(mem, s, false));
     Safetensors *a = safetensors_open(mem, from, EXIT_DATA);

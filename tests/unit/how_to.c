@@ -103,8 +103,6 @@ TEST(flags_are_explained) {
         const char *word = p + strspn(p, " \n");
         if (strncmp(word, "F_", 2)) continue;
         char *flag = arena_strndup(mem, word, strcspn(word, " ="));
-        /* of which a row says PRODUCTS(n) */
-        if (!strcmp(flag, "F_DENSE")) flag = "PRODUCTS(n)";
         if (!strstr(page, arena_printf(mem, "| `%s` |", flag)))
             test_fail(__FILE__, __LINE__, "%s does not say what %s promises", pages[0],
                       flag);

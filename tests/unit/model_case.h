@@ -49,7 +49,7 @@ static bool is_param(const Func *f, int i) {
 
 static void init_params(Run *r, uint64_t seed) {
     for (int i = 0; i < r->f->narg; i++) {
-        if (is_param(r->f, i)) weights_init(r->f, i, r->arg[0][i]->data, seed);
+        if (is_param(r->f, i)) weights_init(r->f, i, NULL, 0, r->arg[0][i]->data, seed);
     }
 }
 

@@ -24,7 +24,7 @@ TEST(hugging_face_round_trip) {
         Case c = case_open(mem, golden[i]);
         Run r = case_run(&c, MODEL_TRAIN, "", "model");
         const char *dir = path_join(mem, temp_dir(), golden[i]);
-        weights_save_hf(dir, &c.spec, r.f, weight_at, &r);
+        weights_save_hf(dir, &c.spec, r.f, weight_at, &r, DT_F32);
         same_tensors(mem, c.dir, dir);
         ModelSpec again = model_spec_of_hf(mem, dir);
         EXPECT_STR(model_spec_json(mem, &again, false),
@@ -44,8 +44,8 @@ TEST(save_reports_what_cannot_be_written) {
     Run r = case_run(&c, MODEL_TRAIN, "", "model");
     const char *file = path_join(mem, temp_dir(), "file");
     EXPECT(!file_write_atomic(file, "x", 1));
-    EXPECT_FAIL(weights_save_hf(file, &c.spec, r.f, weight_at, &r), EXIT_CHECKPOINT,
-                "cannot make");
+    EXPECT_FAIL(weights_save_hf(file, &c.spec, r.f, weight_at, &r, DT_F32),
+                EXIT_CHECKPOINT, "cannot make");
     safetensors_close(c.expected);
     arena_free(mem);
 }

@@ -150,7 +150,7 @@ TEST(sandwich_norm_starts_at_its_scale) {
         EXPECT(tensor_get(arg_named(&r, "h.ln_2.weight"), i) == 1);
     }
     EXPECT(model_spec_not_hf(&s));
-    EXPECT_FAIL(weights_save_hf(temp_dir(), &s, r.f, weight_at, &r), EXIT_CONFIG,
+    EXPECT_FAIL(weights_save_hf(temp_dir(), &s, r.f, weight_at, &r, DT_F32), EXIT_CONFIG,
                 "use_sandwich_norm");
     arena_free(mem);
 }

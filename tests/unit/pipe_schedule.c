@@ -69,12 +69,28 @@ TEST(generators_do_every_task_once) {
     EXPECT(each_made(expect_every_task_once) > 500);
 }
 
+/* Does every stage go through the micro-batches of each kind of task and chunk in their
+ * order? */
+static bool is_ascending(const PipeSchedule *s) {
+    for (int k = 0; k < s->stages; k++)
+        for (int i = 0; i < s->stage[k].n; i++) {
+            Task t = s->stage[k].task[i];
+            for (int j = i - 1; j >= 0; j--) {
+                Task u = s->stage[k].task[j];
+                if (u.kind != t.kind || u.chunk != t.chunk) continue;
+                if (u.micro > t.micro) return false;
+                break;
+            }
+        }
+    return true;
+}
+
 static void expect_it_ends(const PipeSchedule *s, const char *name, int v) {
     const TaskSeconds t = {.kind = {0, 1, 2, 1, 1}};
     (void)name, (void)v;
     double least = 3.0 * s->micro * s->chunks / s->stages;
     EXPECT(schedule_seconds(mem(), s, &t, NULL) >= least);
-    EXPECT(schedule_is_ascending(s));
+    EXPECT(is_ascending(s));
 }
 
 TEST(generators_end_and_take_micro_batches_in_order) {
@@ -353,9 +369,9 @@ TEST(stages_that_wait_for_each_other_never_end) {
 }
 
 TEST(ascending_within_a_kind_and_a_chunk) {
-    EXPECT(schedule_is_ascending(schedule_parse(mem(), "t", "0F0,0F1,0B0,0B1", 2)));
-    EXPECT(!schedule_is_ascending(schedule_parse(mem(), "t", "0F0,0F1,0B1,0B0", 2)));
-    EXPECT(!schedule_is_ascending(schedule_parse(mem(), "t", "0F1,0F0,0B0,0B1", 2)));
+    EXPECT(is_ascending(schedule_parse(mem(), "t", "0F0,0F1,0B0,0B1", 2)));
+    EXPECT(!is_ascending(schedule_parse(mem(), "t", "0F0,0F1,0B1,0B0", 2)));
+    EXPECT(!is_ascending(schedule_parse(mem(), "t", "0F1,0F0,0B0,0B1", 2)));
 }
 
 /* Begin of each task, and messages that take time between stages alone. */

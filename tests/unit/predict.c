@@ -341,7 +341,7 @@ static char *model_folder(Arena *mem, const char *name, const char *yaml) {
     ModelSpec spec = spec_of_yaml(mem, yaml);
     Func *f;
     Weights w = make_weights(mem, &spec, &f);
-    weights_save_hf(dir, &spec, f, weight_of, &w);
+    weights_save_hf(dir, &spec, f, weight_of, &w, DT_F32);
     return dir;
 }
 

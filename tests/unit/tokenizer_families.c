@@ -89,9 +89,11 @@ TEST(begin_and_end) {
         Tokenizer *t = open_family(mem, cases[i].name);
         size_t n;
         int64_t bos = tokenizer_bos(t);
-        EXPECT_STR(tokenizer_token(t, (int32_t)tokenizer_eod(t), &n), cases[i].eod);
+        EXPECT_STR(tokenizer_piece(t, (int32_t)tokenizer_eod(t), false, &n),
+                   cases[i].eod);
         EXPECT_INT(bos >= 0, cases[i].bos != NULL);
-        if (bos >= 0) EXPECT_STR(tokenizer_token(t, (int32_t)bos, &n), cases[i].bos);
+        if (bos >= 0)
+            EXPECT_STR(tokenizer_piece(t, (int32_t)bos, false, &n), cases[i].bos);
         EXPECT(tokenizer_special(t, (int32_t)tokenizer_eod(t)));
         EXPECT(!tokenizer_special(t, 5));
     }
@@ -100,7 +102,7 @@ TEST(begin_and_end) {
                                  "\"bos_token\": null}";
     tokenizer_take_config(mem, t, "tokenizer_config.json", config, strlen(config));
     size_t n;
-    EXPECT_STR(tokenizer_token(t, (int32_t)tokenizer_eod(t), &n), "<|im_end|>");
+    EXPECT_STR(tokenizer_piece(t, (int32_t)tokenizer_eod(t), false, &n), "<|im_end|>");
     EXPECT_INT(tokenizer_bos(t), -1);
     arena_free(mem);
 }

@@ -48,8 +48,8 @@ TEST(bytes_in_files) {
     static const char *const chars[] = {"\u0100", "\u010A", "\u0120", "!",      "~",
                                         "\u0121", "\u0142", "\u00A1", "\u0143", "\u00FF"};
     for (int i = 0; i < ARRAY_LEN(bytes); i++) {
-        const char *s =
-            tokenizer_token(t, (int32_t)json_i64(json_need(v, chars[i]), 0, 255), &n);
+        const char *s = tokenizer_piece(
+            t, (int32_t)json_i64(json_need(v, chars[i]), 0, 255), false, &n);
         EXPECT(n == 1 && (unsigned char)s[0] == bytes[i]);
     }
     EXPECT_INT(json_i64(json_need(v, "!"), 0, 255), 0); /* as in GPT-2's file */
@@ -302,8 +302,8 @@ TEST(training_by_hand) {
     Tokenizer *t = tokenizer_train(tr, 300);
     EXPECT(t->merges == 2 && tokenizer_vocab(t) == 259 && tokenizer_eod(t) == 258);
     size_t n;
-    EXPECT(!memcmp(tokenizer_token(t, 256, &n), "ab", 2) && n == 2);
-    EXPECT(!memcmp(tokenizer_token(t, 257, &n), " ab", 3) && n == 3);
+    EXPECT(!memcmp(tokenizer_piece(t, 256, false, &n), "ab", 2) && n == 2);
+    EXPECT(!memcmp(tokenizer_piece(t, 257, false, &n), " ab", 3) && n == 3);
     EXPECT_FAIL(tokenizer_train(tr, 256), EXIT_CONFIG, "a vocabulary of 256");
     arena_free(mem);
 }
