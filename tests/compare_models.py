@@ -82,6 +82,8 @@ CASES = {
     "qwen2": ("qwen2", torch.float16, transformers.Qwen2Config, dict(
         {k: v for k, v in LLAMA.items() if k != "head_dim"}, hidden_size=32,
         num_key_value_heads=2, rope_parameters=rope("default"))),
+    "qwen3": ("qwen3", torch.bfloat16, transformers.Qwen3Config, dict(
+        LLAMA, num_key_value_heads=2, head_dim=16, rope_parameters=rope("default"))),
     "neox": ("neox", torch.float16, transformers.GPTNeoXConfig, dict(
         NEOX, rope_parameters=dict(rope("default"), partial_rotary_factor=0.25))),
     "neox_sequential": ("neox", torch.float16, transformers.GPTNeoXConfig, dict(

@@ -41,16 +41,18 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
     }
 }
 
-/* As config.json of a Hugging Face folder says what a model is. */
+/* As config.json of a Hugging Face folder says what a model is, and what it has then. */
 static const struct {
     const char *type, *architecture;
     ModelType model;
-    bool qkv_bias;
-} known_models[] = {{"gpt2", "GPT2LMHeadModel", MODEL_GPT2, true},
-                    {"llama", "LlamaForCausalLM", MODEL_LLAMA, false},
-                    {"mistral", "MistralForCausalLM", MODEL_LLAMA, false},
-                    {"qwen2", "Qwen2ForCausalLM", MODEL_LLAMA, true},
-                    {"gpt_neox", "GPTNeoXForCausalLM", MODEL_NEOX, true}};
+    bool qkv_bias, qk_norm;
+    int64_t head_dim; /* 0: as wide as the heads share out */
+} known_models[] = {{"gpt2", "GPT2LMHeadModel", MODEL_GPT2, true, false, 0},
+                    {"llama", "LlamaForCausalLM", MODEL_LLAMA, false, false, 0},
+                    {"mistral", "MistralForCausalLM", MODEL_LLAMA, false, false, 0},
+                    {"qwen2", "Qwen2ForCausalLM", MODEL_LLAMA, true, false, 0},
+                    {"qwen3", "Qwen3ForCausalLM", MODEL_LLAMA, false, true, 128},
+                    {"gpt_neox", "GPTNeoXForCausalLM", MODEL_NEOX, true, false, 0}};
 
 /* The configuration, and its row of known_models, -1: the words are not given. */
 typedef struct Known {
@@ -70,7 +72,7 @@ static void find_known_model(void *context) {
     if (k->row < 0)
         config_refuse(k->cfg, "model.model_config.model_type",
                       "model.model_config.architectures",
-                      "gpt2, llama, mistral, qwen2 and gpt_neox are",
+                      "gpt2, llama, mistral, qwen2, qwen3 and gpt_neox are",
                       "models of kind %.100s are not there yet", asked);
 }
 
@@ -88,8 +90,13 @@ static void apply_model_defaults(Config *cfg) {
         if (d->model == cfg->model_type && !config_given(cfg, d->path))
             key_store_text(cfg->state->mem, &key_table[key_find(d->path)], d->def, cfg);
     }
-    if (known.row >= 0 && !config_given(cfg, "model.model_config.add_qkv_bias"))
+    if (known.row < 0) return;
+    if (!config_given(cfg, "model.model_config.add_qkv_bias"))
         cfg->model_add_qkv_bias = known_models[known.row].qkv_bias;
+    if (!config_given(cfg, "model.model_config.qk_layernorm"))
+        cfg->model_qk_layernorm = known_models[known.row].qk_norm;
+    if (!config_given(cfg, "model.model_config.head_dim"))
+        cfg->model_head_dim = known_models[known.row].head_dim;
 }
 
 /* One key on its way into a Config. */

@@ -37,6 +37,7 @@ typedef struct ModelSpec {
         rotary_percent; /* share of a head's numbers, the first ones, that rope turns */
     bool parallel_residual; /* x + attention(norm x) + MLP(norm' x) */
     bool qkv_bias, out_bias, mlp_bias;
+    bool qk_norm;  /* norms of each head's queries and keys, before positions */
     bool tied;     /* the head is the embedding */
     bool sandwich; /* norms after attention and MLP, weights first attn_post, mlp_post */
     double attn_post, mlp_post;
@@ -54,7 +55,7 @@ ModelSpec model_spec_of_config(const Config *cfg);
 RopeScaling model_rope_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text.
  * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with
- * biases on q, k, v) and gpt_neox; whatever changes the arithmetic and is not known here
+ * biases on q, k, v), qwen3 (with norms of queries and keys) and gpt_neox; whatever changes the arithmetic and is not known here
  * fails with EXIT_CONFIG at its place. Reads what both forms of model_spec_json write. */
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir);
 ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, size_t n);

@@ -14,13 +14,18 @@ Value *model_weight(const Make *k, Part part, bool bias) {
     return NULL;
 }
 
-Value *model_norm(Make *k, Part part, Value *x) {
+/* Over the last dimension, with the weights of `part`. */
+static Value *norm_named(Make *k, Part part, Value *x, const char *name) {
     char *attrs = bfmt(&k->b, "eps=%.17g", k->s->norm_eps);
     Value *scale = model_weight(k, part, false), *shift = model_weight(k, part, true);
-    model_named(k, "norm");
+    model_named(k, name);
     if (k->s->norm == NORM_RMS)
         return build(&k->b, OP_rmsnorm, attrs, x, scale, NULL)->out[0];
     return build(&k->b, OP_layernorm, attrs, x, scale, shift, NULL)->out[0];
+}
+
+Value *model_norm(Make *k, Part part, Value *x) {
+    return norm_named(k, part, x, "norm");
 }
 
 /* x[b,t,in] times the matrix of `part`, plus its bias: [b,t,out]. */
@@ -91,6 +96,10 @@ Value *model_attention(Make *k, Value *x, Value **kcache, Value **vcache) {
         q = linear(k, PART_Q, x, "q");
         key = linear(k, PART_K, x, "k");
         v = linear(k, PART_V, x, "v");
+    }
+    if (s->qk_norm) {
+        q = norm_named(k, PART_Q_NORM, q, "q");
+        key = norm_named(k, PART_K_NORM, key, "k");
     }
     q = rotate(k, q, "q");
     key = rotate(k, key, "k");

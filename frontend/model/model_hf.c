@@ -179,7 +179,7 @@ static int64_t read_window(const Json *root, int64_t otherwise) {
     return v->kind == JSON_NULL ? 0 : json_i64(v, 1, INT32_MAX);
 }
 
-/* Qwen2's window is one of some layers only. */
+/* The window of Qwen2 and Qwen3 is one of some layers only. */
 static void want_no_window(const Json *root) {
     want_bool(root, "use_sliding_window", false);
     const Json *layers = json_get(root, "layer_types");
@@ -187,12 +187,13 @@ static void want_no_window(const Json *root) {
     json_want(layers, JSON_ARRAY);
     for (const Json *e = layers->first; e; e = e->next)
         if (strcmp(json_string(e), "full_attention"))
-            json_fail(e, NULL, "layers of type %s are not supported in a Qwen2",
+            json_fail(e, NULL, "layers of type %s are not supported in a Qwen",
                       json_string(e));
 }
 
 /* config.json of transformers.LlamaConfig; of MistralConfig, which has no biases, a
- * window and defaults of its own; of Qwen2Config, with biases on q, k and v. */
+ * window and defaults of its own; of Qwen2Config, with biases on q, k and v; of Qwen3Config,
+ * with norms of queries and keys, and heads that are 128 wide whatever the model is. */
 static ModelSpec read_llama(const Json *root, HfType type) {
     bool mistral = type == HF_MISTRAL;
     ModelSpec s = {.family = MODEL_LLAMA,
@@ -205,7 +206,7 @@ static ModelSpec read_llama(const Json *root, HfType type) {
         json_get_i64(root, "num_key_value_heads", 1, 4096, mistral ? 8 : s.heads);
     s.max_positions = need_size(root, "max_position_embeddings", BIG);
     s.ffn = need_size(root, "intermediate_size", BIG);
-    s.head_dim = json_get_i64(root, "head_dim", 1, 1024, 0);
+    s.head_dim = json_get_i64(root, "head_dim", 1, 1024, type == HF_QWEN3 ? 128 : 0);
     if (!s.head_dim) head_width(root, "num_attention_heads", &s);
     s.norm_eps = json_get_f64(root, "rms_norm_eps", 1e-6);
     s.act = read_act(root, "hidden_act", MLP_SILU);
@@ -220,10 +221,14 @@ static ModelSpec read_llama(const Json *root, HfType type) {
         want_bool(root, "mlp_bias", false);
         s.window = read_window(root, 4096);
     }
+    if (type == HF_QWEN2 || type == HF_QWEN3) want_no_window(root);
     if (type == HF_QWEN2) {
-        want_no_window(root);
         s.qkv_bias = true;
         s.out_bias = s.mlp_bias = false;
+    }
+    if (type == HF_QWEN3) {
+        s.qk_norm = true;
+        s.mlp_bias = false;
     }
     read_rope(root, &s);
     return s;
@@ -255,8 +260,8 @@ ModelSpec model_hf_read(const Json *root) {
     const Json *name = json_need(root, "model_type");
     HfType type = (HfType)model_hf_name(name, hf_types, HF_TYPES);
     want_absent(root, "quantization_config");
-    if (type != HF_MISTRAL && type != HF_QWEN2 && read_window(root, 0))
-        want_absent(root, "sliding_window");
+    bool windows = type == HF_MISTRAL || type == HF_QWEN2 || type == HF_QWEN3;
+    if (!windows && read_window(root, 0)) want_absent(root, "sliding_window");
     ModelSpec s = type == HF_GPT2   ? read_gpt2(root)
                   : type == HF_NEOX ? read_neox(root)
                                     : read_llama(root, type);

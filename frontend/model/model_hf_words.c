@@ -1,11 +1,9 @@
 /* model_hf_words.c - see model_hf_words.h. */
 #include "frontend/model/model_hf_words.h"
 
-const char *const hf_types[HF_TYPES] = {[HF_GPT2] = "gpt2",
-                                        [HF_LLAMA] = "llama",
-                                        [HF_MISTRAL] = "mistral",
-                                        [HF_QWEN2] = "qwen2",
-                                        [HF_NEOX] = "gpt_neox"};
+const char *const hf_types[HF_TYPES] = {
+    [HF_GPT2] = "gpt2",   [HF_LLAMA] = "llama", [HF_MISTRAL] = "mistral",
+    [HF_QWEN2] = "qwen2", [HF_QWEN3] = "qwen3", [HF_NEOX] = "gpt_neox"};
 const char *const hf_rope_types[ROPE_TYPES] = {[ROPE_DEFAULT] = "default",
                                                [ROPE_LINEAR] = "linear",
                                                [ROPE_DYNAMIC] = "dynamic",

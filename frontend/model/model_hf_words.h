@@ -4,7 +4,15 @@
 #include "frontend/model/model_hf.h"
 
 /* model_type of Hugging Face's files. */
-typedef enum HfType { HF_GPT2, HF_LLAMA, HF_MISTRAL, HF_QWEN2, HF_NEOX, HF_TYPES } HfType;
+typedef enum HfType {
+    HF_GPT2,
+    HF_LLAMA,
+    HF_MISTRAL,
+    HF_QWEN2,
+    HF_QWEN3,
+    HF_NEOX,
+    HF_TYPES
+} HfType;
 extern const char *const hf_types[HF_TYPES];
 extern const char *const hf_rope_types[ROPE_TYPES];
 

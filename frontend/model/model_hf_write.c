@@ -8,6 +8,16 @@ static bool is_qwen2(const ModelSpec *s) {
     return s->qkv_bias && !s->out_bias && !s->mlp_bias;
 }
 
+/* A Llama with norms of queries and keys. */
+static const char *not_qwen3(const ModelSpec *s) {
+    if (s->window) return "a Llama with norms of queries and keys and a sliding window";
+    return s->mlp_bias || s->qkv_bias != s->out_bias
+               ? "a Llama with norms of queries and keys and biases in the MLP, or on a "
+                 "part "
+                 "of attention"
+               : NULL;
+}
+
 static const char *not_llama(const ModelSpec *s) {
     if (s->norm != NORM_RMS) return "LayerNorm in a Llama";
     if (s->positions != POSITION_ROPE) return "a Llama without rotary positions";
@@ -16,6 +26,7 @@ static const char *not_llama(const ModelSpec *s) {
         return "a Llama with a sliding window and biases";
     if (s->parallel_residual) return "a Llama with parallel residuals";
     if (s->rotary_percent != 1) return "a Llama that turns a part of a head";
+    if (s->qk_norm) return not_qwen3(s);
     if (s->qkv_bias == s->out_bias || is_qwen2(s)) return NULL;
     return "a Llama with biases on q, k, v and the MLP, or on attention's output alone";
 }
@@ -50,6 +61,8 @@ static const char *not_gpt2(const ModelSpec *s) {
 
 const char *model_spec_not_hf(const ModelSpec *s) {
     if (s->sandwich) return "norms after attention and MLP (use_sandwich_norm)";
+    if (s->qk_norm && s->family != MODEL_LLAMA)
+        return "norms of queries and keys in a model that is no Llama";
     static const char *(*const not_one[])(const ModelSpec *) = {
         [MODEL_GPT2] = not_gpt2, [MODEL_LLAMA] = not_llama, [MODEL_NEOX] = not_neox};
     return not_one[s->family](s);
@@ -96,11 +109,10 @@ static void put_eos(Text *t, const ModelSpec *s) {
 }
 
 static void write_type(Text *t, HfType type) {
-    static const char *const classes[] = {[HF_GPT2] = "GPT2LMHeadModel",
-                                          [HF_LLAMA] = "LlamaForCausalLM",
-                                          [HF_MISTRAL] = "MistralForCausalLM",
-                                          [HF_QWEN2] = "Qwen2ForCausalLM",
-                                          [HF_NEOX] = "GPTNeoXForCausalLM"};
+    static const char *const classes[] = {
+        [HF_GPT2] = "GPT2LMHeadModel",       [HF_LLAMA] = "LlamaForCausalLM",
+        [HF_MISTRAL] = "MistralForCausalLM", [HF_QWEN2] = "Qwen2ForCausalLM",
+        [HF_QWEN3] = "Qwen3ForCausalLM",     [HF_NEOX] = "GPTNeoXForCausalLM"};
     text_add(t, "  \"model_type\": \"%s\",\n  \"architectures\": [\"%s\"],\n",
              hf_types[type], classes[type]);
 }
@@ -147,10 +159,17 @@ static void write_gpt2(Text *t, const ModelSpec *s) {
 }
 
 /* A Llama with a window is a Mistral. */
+static HfType llama_type(const ModelSpec *s) {
+    if (s->window) return HF_MISTRAL;
+    if (s->qk_norm) return HF_QWEN3;
+    return is_qwen2(s) ? HF_QWEN2 : HF_LLAMA;
+}
+
 static void write_llama(Text *t, const ModelSpec *s) {
-    HfType type = s->window ? HF_MISTRAL : is_qwen2(s) ? HF_QWEN2 : HF_LLAMA;
+    HfType type = llama_type(s);
+    bool qwen = type == HF_QWEN2 || type == HF_QWEN3;
     if (type == HF_MISTRAL) put_int(t, "sliding_window", s->window);
-    if (type == HF_QWEN2) put_bool(t, "use_sliding_window", false);
+    if (qwen) put_bool(t, "use_sliding_window", false);
     write_type(t, type);
     write_sizes(t, s);
     put_int(t, "num_key_value_heads", s->kv_heads);
@@ -160,7 +179,7 @@ static void write_llama(Text *t, const ModelSpec *s) {
     put_float(t, "rms_norm_eps", s->norm_eps);
     put_float(t, "rope_theta", s->rope_base);
     write_rope(t, s);
-    if (type == HF_LLAMA) put_bool(t, "attention_bias", s->qkv_bias);
+    if (type == HF_LLAMA || type == HF_QWEN3) put_bool(t, "attention_bias", s->qkv_bias);
     if (type == HF_LLAMA) put_bool(t, "mlp_bias", s->mlp_bias);
     put_float(t, "attention_dropout", s->attn_dropout);
 }

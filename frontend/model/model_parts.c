@@ -73,6 +73,9 @@ static bool has_part(const ModelSpec *s, Part p) {
     case PART_K:
     case PART_V:
         return !fused && !by_head;
+    case PART_Q_NORM:
+    case PART_K_NORM:
+        return s->qk_norm;
     case PART_POST1:
     case PART_POST2:
         return s->sandwich;
@@ -101,6 +104,8 @@ static bool has_bias(const ModelSpec *s, Part p) {
         return s->mlp_bias;
     case PART_NORM1:
     case PART_NORM2:
+    case PART_Q_NORM:
+    case PART_K_NORM:
     case PART_POST1:
     case PART_POST2:
     case PART_NORM_F:

@@ -25,6 +25,10 @@
          "gpt_neox.layers.#.attention.key", "c", "gd", block_std)                        \
     PART(V, "h.#.attn.c_v", "model.layers.#.self_attn.v_proj",                           \
          "gpt_neox.layers.#.attention.value", "c", "gd", block_std)                      \
+    PART(Q_NORM, "h.#.attn.q_norm", "model.layers.#.self_attn.q_norm",                   \
+         "gpt_neox.layers.#.attention.q_norm", "", "d", block_std)                       \
+    PART(K_NORM, "h.#.attn.k_norm", "model.layers.#.self_attn.k_norm",                   \
+         "gpt_neox.layers.#.attention.k_norm", "", "d", block_std)                       \
     PART(OUT, "h.#.attn.c_proj", "model.layers.#.self_attn.o_proj",                      \
          "gpt_neox.layers.#.attention.dense", "hd", "c", output_std)                     \
     PART(POST1, "h.#.attn.post_norm", "model.layers.#.self_attn.post_norm",              \

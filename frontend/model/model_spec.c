@@ -160,6 +160,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .rotary_percent = c->model_rotary_percent,
                    .parallel_residual = c->model_use_parallel_residual,
                    .qkv_bias = c->model_add_qkv_bias,
+                   .qk_norm = c->model_qk_layernorm,
                    .out_bias = c->model_add_bias_linear,
                    .mlp_bias = c->model_add_bias_linear,
                    .tied = c->model_tie_word_embeddings,

@@ -29,6 +29,7 @@ static const Family families[] = {{"gpt2", "gpt2.safetensors", false},
                                   {"mistral", "llama.safetensors", false},
                                   {"mistral_window", "llama.safetensors", false},
                                   {"qwen2", "qwen2.safetensors", false},
+                                  {"qwen3", "qwen3.safetensors", false},
                                   {"neox", "neox.bin", false},
                                   {"neox_sequential", "neox.bin", false}};
 

@@ -31,10 +31,15 @@ static const char *tokens_file(void) {
     return path;
 }
 
-static void one_family(const char *data, int i) {
-    const char *name = families[i].name, *one = in_temp("one"), *two = in_temp("two");
-    const char *config = in_temp(arena_printf(mem(), "%s.yaml", name));
+static const char *config_of(const char *data, int i) {
+    const char *config = in_temp(arena_printf(mem(), "%s.yaml", families[i].name));
     write_text(config, arena_printf(mem(), yaml, family_folder(mem(), i), data));
+    return config;
+}
+
+static void one_family(const char *data, int i) {
+    const char *one = in_temp("one"), *two = in_temp("two");
+    const char *config = config_of(data, i);
     ranks_run(1, config, one, "");
     ranks_run(2, config, two, "--parallel_config.model_parallel 2");
     runs_expect_near_losses(one, two, STEPS);
@@ -46,10 +51,31 @@ static void one_family(const char *data, int i) {
 }
 
 TEST_LIMIT(two_ranks_train_as_one, 120) {
-    static const char *const wanted[] = {"yarn", "dynamic", "qwen2", "neox",
-                                         "neox_sequential"};
+    static const char *const wanted[] = {"yarn",  "dynamic", "qwen2",
+                                         "qwen3", "neox",    "neox_sequential"};
     const char *data = tokens_file();
     for (int i = 0; i < ARRAY_LEN(families); i++)
         for (int k = 0; k < ARRAY_LEN(wanted); k++)
             if (!strcmp(families[i].name, wanted[k])) one_family(data, i);
+}
+
+/* Norms of queries and keys have weights that all heads share, whoever has which heads. */
+TEST_LIMIT(norms_of_heads_under_other_strategies, 120) {
+    static const char *const words[] = {
+        "--parallel_config.context_parallel 2",
+        "--parallel_config.context_parallel 2 "
+        "--parallel_config.context_parallel_algo megatron_cp_algo",
+        "--parallel_config.model_parallel 2 --parallel_config.sequence_parallel True "
+        "--recompute_config.recompute True",
+        "--parallel_config.pipeline_stage 2 --parallel_config.micro_batch_num 2 "
+        "--runner_config.batch_size 1"};
+    int i = 0;
+    while (strcmp(families[i].name, "qwen3")) i++;
+    const char *config = config_of(tokens_file(), i), *one = in_temp("one");
+    ranks_run(1, config, one, "");
+    for (int k = 0; k < ARRAY_LEN(words); k++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", k));
+        ranks_run(2, config, run, words[k]);
+        runs_expect_near_losses(one, run, STEPS);
+    }
 }

@@ -50,8 +50,8 @@ TEST_LIMIT(predicts_as_transformers, 120) {
 
 /* ---- four ranks ---- */
 
-/* Words for predict and for eval; the data have batches of four rows. Qwen2 here has two heads
- * of keys and values, which four ranks cannot share. */
+/* Words for predict and for eval; the data have batches of four rows. Qwen2 and Qwen3 here have
+ * two heads of keys and values, which four ranks cannot share. */
 static const struct {
     const char *predict, *eval;
 } strategies[] = {{"--tp 4 " CUT "vocab_emb_dp False",
@@ -64,10 +64,10 @@ static const struct {
                   {"--dp 2 --tp 2 " ZERO_LEVEL(3),
                    CUT "data_parallel 2 " CUT
                        "model_parallel 2 --runner_config.batch_size 2 " ZERO_LEVEL(3)}};
-enum { STRATEGIES = 3, FOR_QWEN2 = 3 };
+enum { STRATEGIES = 3, FOR_QWEN = 3 };
 
 static int fitting(int family, int strategy) {
-    return !strategy && !strcmp(families[family].name, "qwen2") ? FOR_QWEN2 : strategy;
+    return !strategy && !strncmp(families[family].name, "qwen", 4) ? FOR_QWEN : strategy;
 }
 
 static const char *numbers(const int32_t *token, int n) {
@@ -151,16 +151,16 @@ static void on_ranks(const char *const *names, int n,
 
 TEST_LABEL_OF(tokens_on_four_ranks, RANKS);
 TEST_LIMIT(tokens_on_four_ranks, 400) {
-    static const char *const names[] = {"gpt2", "yarn", "mistral_window", "qwen2",
-                                        "neox"};
+    static const char *const names[] = {"gpt2",  "yarn",  "mistral_window",
+                                        "qwen2", "qwen3", "neox"};
     need_ranks();
     on_ranks(names, ARRAY_LEN(names), expect_tokens_on_ranks);
 }
 
 TEST_LABEL_OF(loss_on_four_ranks, RANKS);
 TEST_LIMIT(loss_on_four_ranks, 400) {
-    static const char *const names[] = {"gpt2", "dynamic_longer", "mistral_window",
-                                        "qwen2", "neox_sequential"};
+    static const char *const names[] = {"gpt2",  "dynamic_longer", "mistral_window",
+                                        "qwen2", "qwen3",          "neox_sequential"};
     need_ranks();
     on_ranks(names, ARRAY_LEN(names), expect_loss_on_ranks);
 }
