@@ -4,6 +4,8 @@
 #include "frontend/model/model_keys.h"
 #include "frontend/model/stage_layers.h"
 #include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+#include "runtime/store/safetensors.h"
 #include <math.h>
 
 #define MODEL "model.model_config."
@@ -90,19 +92,35 @@ static bool finds_weights(const Job *j, bool given) {
     return from[0] != 0;
 }
 
+/* The model of pretrained_model_dir, and its weights if it has any, as in MindFormers
+ * (trainer/base_trainer.py). Rank 0 looks for all. */
+static void open_pretrained(Job *j) {
+    Config *cfg = j->cfg;
+    static const char path[] = "pretrained_model_dir";
+    const char *dir = cfg->pretrained_model_dir;
+    bool root = comm_rank() == 0;
+    if (root && !file_exists(dir))
+        config_refuse(cfg, path, NULL,
+                      "a folder with a config.json, or model.model_config",
+                      "there is no folder %s", dir);
+    j->source = source_open_shared(j->mem, dir);
+    j->has_source = comm_max_i64(root && safetensors_of_folder(j->mem, dir) != NULL);
+    if (j->has_source) cfg->init_from = dir;
+    if (j->has_source)
+        config_note(cfg, path, "the weights are those of %s", dir);
+    else
+        config_note(cfg, path, "%s has no weights: random ones of the seed are taken",
+                    dir);
+}
+
 void job_choose_model(Job *j) {
     Config *cfg = j->cfg;
     bool given = model_keys_given(cfg), described;
     j->seq = 1;
     j->has_source = finds_weights(j, given);
     described = !j->has_source && !cfg->init_from[0] && cfg->pretrained_model_dir[0];
-    if (described && !file_exists(cfg->pretrained_model_dir))
-        config_refuse(cfg, "pretrained_model_dir", NULL,
-                      "a folder with a config.json, or model.model_config",
-                      "there is no folder %s", cfg->pretrained_model_dir);
-    if (j->has_source || described)
-        j->source = source_open_shared(j->mem, described ? cfg->pretrained_model_dir
-                                                         : cfg->init_from);
+    if (j->has_source) j->source = source_open_shared(j->mem, cfg->init_from);
+    if (described) open_pretrained(j);
     if (cfg->model_file[0]) {
         stage_layers_refuse_noop(cfg, cfg->model_file);
         agree_look(read_module, j);
@@ -113,21 +131,18 @@ void job_choose_model(Job *j) {
         return;
     }
     j->has_spec = true;
-    if (described) {
-        take_source(j);
-        /* begun as a model of keys is, which folders of weights do not say */
-        j->spec.output_std = j->spec.block_std / sqrt(2.0 * (double)j->spec.layers);
-        return;
-    }
-    if (!given && !j->has_source)
+    if (!given && !j->has_source && !described)
         fail(EXIT_CONFIG, "the configuration has no model: give a section "
                           "model.model_config, a model.file, or --init_from a folder "
                           "with a config.json");
-    if (j->has_source) {
-        take_source(j);
+    if (!j->has_source && !described) {
+        stage_layers_check_noop(cfg, cfg->model_num_layers);
+        j->spec = model_spec_of_config(cfg);
+        j->seq = cfg->model_seq_length;
         return;
     }
-    stage_layers_check_noop(cfg, cfg->model_num_layers);
-    j->spec = model_spec_of_config(cfg);
-    j->seq = cfg->model_seq_length;
+    take_source(j);
+    /* begun as a model of keys is, which folders of weights do not say */
+    if (!j->has_source)
+        j->spec.output_std = j->spec.block_std / sqrt(2.0 * (double)j->spec.layers);
 }

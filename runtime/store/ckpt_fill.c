@@ -244,11 +244,11 @@ static void take_file(Load *l, const CkptFile *f, Pipe *from) {
     }
 }
 
-static const char *serve(Load *l, int rank) {
+static const char *serve_with(Arena *mem, Load *l, int rank) {
     const char *wrong = NULL;
     uint64_t total = needed_bytes(l, rank);
     bool giving = l->group.rank == 0;
-    Pipe pipe = pipe_of(l->mem, giving ? rank : 0, total);
+    Pipe pipe = pipe_of(mem, giving ? rank : 0, total);
     if (!giving) clear_padding(l);
     for (int i = 0; i < l->m.nfiles; i++) {
         const CkptFile *f = &l->m.file[i];
@@ -265,11 +265,19 @@ static const char *serve(Load *l, int rank) {
     if (giving) {
         pipe_put(&pipe, NULL, total - pipe.done);
     } else {
-        char *nowhere = arena_alloc(l->mem, CKPT_CHUNK_BYTES);
+        char *nowhere = arena_alloc(mem, CKPT_CHUNK_BYTES);
         while (pipe.done < total)
             pipe_take(&pipe, nowhere, MIN(total - pipe.done, CKPT_CHUNK_BYTES));
     }
     return wrong ? wrong : not_all(l);
+}
+
+/* With buffers of its own: rank 0 serves as many as are remote. */
+static const char *serve(Load *l, int rank) {
+    Arena *mem = arena_new();
+    const char *wrong = serve_with(mem, l, rank);
+    arena_free(mem);
+    return wrong;
 }
 
 static const char *serve_far(Load *l) {

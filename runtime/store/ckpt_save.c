@@ -197,11 +197,12 @@ static int create_files(Save *s) {
 
 /* The first failure stays; data of a remote rank are taken in any case. */
 static void write_shard(Save *s, Shard *shard, int *error) {
+    Arena *mem = arena_new(); /* there may be thousands of remote ranks */
     Pipe pipe, *from = NULL;
     char *chunk = NULL;
     if (is_far(s, shard)) {
-        pipe = pipe_of(s->mem, shard->rank, shard_data_bytes(shard));
-        chunk = arena_alloc(s->mem, CKPT_CHUNK_BYTES);
+        pipe = pipe_of(mem, shard->rank, shard_data_bytes(shard));
+        chunk = arena_alloc(mem, CKPT_CHUNK_BYTES);
         from = &pipe;
     }
     for (int k = 0; k < CKPT_FILES; k++) {
@@ -211,6 +212,7 @@ static void write_shard(Save *s, Shard *shard, int *error) {
         if (failed && !*error) *error = give_up(s, failed, "write", f->as.name);
         s->file[shard->rank * CKPT_FILES + k] = f->as;
     }
+    arena_free(mem);
 }
 
 /* A remote rank sends; all others write, and rank 0 then what the remote ones send. */

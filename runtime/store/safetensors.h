@@ -32,6 +32,9 @@ typedef struct Safetensors {
     struct SafeMap *maps;
 } Safetensors;
 
+/* The file of weights in a folder, or of their index: safetensors before PyTorch's; NULL: there
+ * is none. */
+const char *safetensors_of_folder(Arena *mem, const char *folder);
 /* Opens a .safetensors file, a .bin file of PyTorch (torch_file.h), an index of either
  * (*.index.json), or a folder with model.safetensors.index.json, model.safetensors,
  * pytorch_model.bin.index.json or pytorch_model.bin, the first of these that is there. The

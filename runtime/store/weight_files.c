@@ -142,8 +142,7 @@ static Safetensors *open_index(Arena *mem, const char *path, int code) {
     return all;
 }
 
-/* The file of weights in a folder: safetensors before PyTorch's. */
-static const char *file_of(Arena *mem, const char *folder, int code) {
+const char *safetensors_of_folder(Arena *mem, const char *folder) {
     static const char *const names[] = {
         "model.safetensors.index.json", "model.safetensors",
         "pytorch_model.bin.index.json", "pytorch_model.bin"};
@@ -151,17 +150,19 @@ static const char *file_of(Arena *mem, const char *folder, int code) {
         const char *path = path_join(mem, folder, names[i]);
         if (file_exists(path)) return path;
     }
-    fail(code,
-         "%s has no model.safetensors and no pytorch_model.bin, nor an index of one "
-         "(model.safetensors.index.json, pytorch_model.bin.index.json)",
-         folder);
+    return NULL;
 }
 
 Safetensors *safetensors_open(Arena *mem, const char *path, int code) {
     struct stat st;
     Safetensors *s = NULL;
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        path = file_of(mem, path, code);
+        const char *folder = path;
+        if (!(path = safetensors_of_folder(mem, folder)))
+            fail(code,
+                 "%s has no model.safetensors and no pytorch_model.bin, nor an index of "
+                 "one (model.safetensors.index.json, pytorch_model.bin.index.json)",
+                 folder);
     }
     if (ends_with(path, ".index.json")) {
         s = open_index(mem, path, code);

@@ -203,6 +203,19 @@ TEST_LIMIT(a_model_of_config_json_without_weights, 120) {
     RUN_EXPECT(0, words(in_temp("folder.yaml"), run[0], ""));
     RUN_EXPECT(0, words(in_temp("keys.yaml"), run[1], ""));
     runs_expect_same_losses(run[0], run[1], 3);
+    /* With weights in the folder these are where a run begins. */
+    const char *again = in_temp("run2");
+    EXPECT_INT(system(arena_printf(mem(), "%s/stator convert --to hf %s %s", BUILD_DIR,
+                                   run[1], in_temp("hf"))),
+               0);
+    write_text(in_temp("weights.yaml"),
+               arena_printf(mem(), "pretrained_model_dir: %s\n%s", in_temp("hf"), text));
+    RUN_EXPECT(0, words(in_temp("weights.yaml"), again, ""));
+    SAID_EXPECT("weights.yaml:1: the weights are those of");
+    const char *named = in_temp("run3");
+    RUN_EXPECT(0, words(in_temp("keys.yaml"), named,
+                        arena_printf(mem(), "--init_from %s", in_temp("hf"))));
+    runs_expect_same_losses(again, named, 3);
     write_text(in_temp("none.yaml"),
                arena_printf(mem(), "pretrained_model_dir: /nowhere\n%s", text));
     RUN_EXPECT(EXIT_CONFIG, words(in_temp("none.yaml"), run[0], ""));

@@ -48,11 +48,12 @@ static void copy(const char *from, const char *to) {
 
 /* A Hugging Face folder on rank 0's disk; on rank 1's nothing, other weights of the same
  * shapes, or something that is no model. */
-static void begin_from_rank_0(const char *strategy, const char *otherwise) {
+static void begin_from_rank_0(const char *key, const char *strategy,
+                              const char *otherwise) {
     const char *config = runs_golden_config("gpt2_tiny");
     const char *w = path_join(mem(), there, "w"), *run = path_join(mem(), here, "run");
     const char *words =
-        arena_printf(mem(), "%s --output_dir run --init_from w %s", config, strategy);
+        arena_printf(mem(), "%s --output_dir run --%s w %s", config, key, strategy);
     if (!strcmp(otherwise, "other weights")) {
         copy(path_join(mem(), here, "w"), w);
         const char *file = path_join(mem(), w, "model.safetensors");
@@ -73,9 +74,10 @@ static void begin_from_rank_0(const char *strategy, const char *otherwise) {
 TEST_LIMIT(weights_are_those_of_rank_0, 120) {
     make_folders();
     copy(runs_golden("gpt2_tiny"), path_join(mem(), here, "w"));
-    begin_from_rank_0("", "nothing");
-    begin_from_rank_0("", "other weights");
-    begin_from_rank_0("--parallel_config.model_parallel 2", "no model");
+    begin_from_rank_0("init_from", "", "nothing");
+    begin_from_rank_0("pretrained_model_dir", "", "nothing");
+    begin_from_rank_0("init_from", "", "other weights");
+    begin_from_rank_0("init_from", "--parallel_config.model_parallel 2", "no model");
 }
 
 /* Loading a checkpoint is a conversation: nobody may take it for something else. */
