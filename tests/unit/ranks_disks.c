@@ -75,7 +75,7 @@ TEST_LIMIT(weights_are_those_of_rank_0, 120) {
     make_folders();
     copy(runs_golden("gpt2_tiny"), path_join(mem(), here, "w"));
     begin_from_rank_0("init_from", "", "nothing");
-    begin_from_rank_0("pretrained_model_dir", "", "nothing");
+    begin_from_rank_0("pretrained_model_dir", "--init_from null", "nothing");
     begin_from_rank_0("init_from", "", "other weights");
     begin_from_rank_0("init_from", "--parallel_config.model_parallel 2", "no model");
 }
