@@ -98,20 +98,32 @@ static void call_once(Lower *l, const Op *op, Run *r) {
 static void call_loop(Lower *l, const Op *op) {
     const Call c = call_of(op);
     LLVMTypeRef i64 = l->e->i64;
-    if (c.carry > LOOP_CARRY_MAX) lower_refuse(op, "too many carried values");
-    LLVMValueRef init[LOOP_CARRY_MAX], out[LOOP_CARRY_MAX];
-    for (int i = 0; i < c.carry; i++) init[i] = lower_pointer(l, op->in[i]);
+    /* what is overwritten in place stays where it is */
+    LLVMValueRef *carry = NEW_ARRAY(l->mem, LLVMValueRef, 2 * (size_t)c.carry + 1);
+    LLVMValueRef *out = carry + c.carry, moving[LOOP_CARRY_MAX];
+    int *nth = NEW_ARRAY(l->mem, int, (size_t)c.carry + 1), n = 0;
+    for (int i = 0; i < c.carry; i++) {
+        carry[i] = lower_pointer(l, op->in[i]);
+        nth[i] = c.f->alias[i] == i ? -1 : n;
+        if (nth[i] < 0) continue;
+        if (n == LOOP_CARRY_MAX) lower_refuse(op, "too many carried values");
+        moving[n++] = carry[i];
+    }
     Loop loop;
-    loop_begin(l->e, &loop, LLVMConstInt(i64, 0, 0), emit_i64(l->e, c.times), 1, c.carry,
-               init);
+    loop_begin(l->e, &loop, LLVMConstInt(i64, 0, 0), emit_i64(l->e, c.times), 1, n,
+               moving);
+    for (int i = 0; i < c.carry; i++)
+        if (nth[i] >= 0) carry[i] = loop.carry[nth[i]];
     Run r = {.run = loop.i,
              .at = loop.i,
              .last = emit_i64(l->e, c.times - 1),
-             .carry = loop.carry,
+             .carry = carry,
              .carry_out = out};
     if (c.reverse) r.at = emit_sub(l->e, r.last, loop.i);
     call_once(l, op, &r);
-    loop_end(l->e, &loop, c.carry ? out : NULL);
+    for (int i = 0; i < c.carry; i++)
+        if (nth[i] >= 0) moving[nth[i]] = out[i];
+    loop_end(l->e, &loop, n ? moving : NULL);
 }
 
 /* ---- calls of the entry ---- */

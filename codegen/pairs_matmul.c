@@ -76,7 +76,8 @@ static int64_t packed_row(int64_t words, int vl) {
     return (lines + !(lines & 1)) * vl;
 }
 
-/* Slabs of whole rows where one has enough of them, else of a part of k. */
+/* Slabs of whole rows where one has enough of them, else of a part of k. A is packed by whole
+ * vectors of rows, so but for the last slab they have such. */
 static void cut_slabs(Pairs2d *p, int vl) {
     const PairsMatmul *s = p->s;
     p->slab_rows = s->m;
@@ -88,7 +89,7 @@ static void cut_slabs(Pairs2d *p, int vl) {
         p->slab_rows = round_up(divided_up(s->m, divided_up(s->m, rows)), vl);
         return;
     }
-    p->slab_rows = MIN(s->m, rows_of(s));
+    p->slab_rows = MIN(s->m, MAX(rows_of(s) / vl, 1) * vl);
     int64_t blocks = MAX(1, SLAB_BYTES / 4 / p->slab_rows / p->block_words);
     p->slab_words = MIN(p->words, blocks * p->block_words);
 }

@@ -201,6 +201,16 @@ static ReduceKind reduction(const Space *s, const Op *op, uint32_t from, uint32_
     return all && !left ? REDUCE_ALL : REDUCE_NONE;
 }
 
+/* An op that asks which element of its row it has (of which ranks have parts) has the rows of the
+ * kernel, or one element each. */
+static bool misses_columns(const Space *s, const Op *op, uint32_t mask) {
+    const Type *t = &op->out[0]->ty;
+    uint32_t inner = space_inner_bit(s);
+    if (!op_has(op, F_MAP) || !optab[op->kind].local || !space_full(s) || mask & inner)
+        return false;
+    return op_has(op, F_RANDOM) || (t->rank && t->dim[t->rank - 1] != 1);
+}
+
 static const char *classify(Space *s, int k) {
     Op *op = s->op[k];
     SpaceValue *out = space_value(s, op->out[0]);
@@ -209,6 +219,8 @@ static const char *classify(Space *s, int k) {
     for (int i = 0; i < op->nout; i++) space_value(s, op->out[i])->phase = phase;
     uint32_t from = op->nin ? space_value(s, op->in[0])->mask : out->mask;
     uint32_t gone = optab[op->kind].flags & F_REDUCE ? from & ~out->mask : 0;
+    if (!gone && misses_columns(s, op, out->mask))
+        return "an op that counts columns, of fewer dimensions than the rows have";
     if (!gone) return check_results(s, op);
     s->reduce[k] = reduction(s, op, from, gone, out->mask);
     if (s->reduce[k] == REDUCE_NONE)
@@ -313,6 +325,7 @@ static bool phase_results(const Space *s, const Op *op, SpaceValue *fresh, int n
         sv->at_end = kind != REDUCE_NONE && kind != REDUCE_ROW;
         if (kind == REDUCE_NONE && sv->mask != full && (sv->mask != outer || !outer))
             return false;
+        if (kind == REDUCE_NONE && misses_columns(s, op, sv->mask)) return false;
     }
     return true;
 }

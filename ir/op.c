@@ -248,7 +248,7 @@ double arg_float(const Func *f, int i, const char *key, double otherwise) {
 Op *op_arrival(const Op *op) {
     if (!op_int(op, "late", 0)) return NULL;
     for (Op *at = op->next; at; at = at->next) {
-        if (at->kind == OP_arrive && at->in[0] == op->out[0]) return at;
+        if (at->kind == OP_arrive && at->nin && at->in[0] == op->out[0]) return at;
     }
     return NULL;
 }

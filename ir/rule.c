@@ -107,6 +107,10 @@ const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size)
     }
     p += 2;
     if (!*p) {
+        if (r->nin == MAX_TERMS) {
+            fault(why, why_size, "a rule has too many terms");
+            return NULL;
+        }
         r->nout = 1;
     } else if (!parse_side(r, r->nin, &r->nout, &p, why, why_size)) {
         return NULL;

@@ -274,12 +274,14 @@ static void check_func(Check *c, Arena *mem) {
     check_marks(c);
 }
 
-/* At least as many as any op has or its row or callee says it has. */
+/* At least as many as any op has or its row or callee says it has: some rows have one for each
+ * operand. */
 static int most_results(const Module *m) {
     int most = MAX_TERMS;
     for (const Func *f = m->first; f; f = f->next) {
         most = MAX(most, f->nret);
-        for (const Op *op = f->first; op; op = op->next) most = MAX(most, op->nout);
+        for (const Op *op = f->first; op; op = op->next)
+            most = MAX(most, MAX(op->nout, op->nin));
     }
     return most;
 }
@@ -297,7 +299,10 @@ void module_verify(const Module *m, const char *file, const char *text) {
             c.f = f;
             c.op = op;
             if (!fn) bad(&c, "attribute 'fn' is missing");
-            if (!module_find(m, fn->s)) bad(&c, "function @%s not found", fn->s);
+            const Func *callee = module_find(m, fn->s);
+            if (!callee) bad(&c, "function @%s not found", fn->s);
+            if (callee->role == ROLE_KERNEL && op_attr(op, "times"))
+                bad(&c, "a kernel runs once: @%s takes no times", fn->s);
         }
     }
     check_stages(&c);

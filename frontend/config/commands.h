@@ -61,7 +61,8 @@ enum { EXIT_DIVERGED = 1, EXIT_DIFFERS = 1, EXIT_SIGNALLED = 75 };
  *   "seed"         of the run
  *   "config_hash"  of all keys that change what is computed
  *   "threads"      that computed it: the order of sums depends on their number
- *   "data"         {"type", "path", "batch", "seq", "shuffle", "next_batch"}
+ *   "data"         {"type", "path", "batch", "seq", "shuffle", "next_batch", "samples":
+ *                  used, "order": a mark of that of GPTDataset}
  *   "model"        the ModelSpec as the object of a Hugging Face config.json, or null for
  *                  a model.file; predict builds the model from this alone */
 

@@ -72,8 +72,10 @@ static Data *open_data(Arena *mem, const Inspection *x) {
                        .seq = from_file ? 0 : cfg->model_seq_length,
                        .vocab = vocab_given ? cfg->model_vocab_size : 0,
                        .steps = cfg->runner_config_max_steps};
+    uint64_t rows;
     if (!mul_size((uint64_t)cfg->runner_config_batch_size,
-                  (uint64_t)cfg->parallel_config_micro_batch_num,
+                  (uint64_t)cfg->parallel_config_micro_batch_num, &rows) ||
+        !mul_size(rows, (uint64_t)cfg->parallel_config_data_parallel,
                   (uint64_t *)&shape.step_rows) ||
         shape.step_rows > INT32_MAX)
         config_refuse(cfg, "parallel_config.micro_batch_num", NULL, NULL,

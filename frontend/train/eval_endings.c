@@ -80,17 +80,33 @@ static bool is_space(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* The ending as it follows the context: behind a space. */
+/* Tokens of the first n bytes alone. */
+static int64_t count_tokens(Endings *d, const char *s, size_t n) {
+    size_t before = d->n;
+    int64_t count = add_text(d, s, n);
+    d->n = before;
+    return count;
+}
+
+/* The ending as it follows the context: behind a space. Both are one text, as a tokenizer may
+ * treat the beginning of one in its own way; spaces between them are the ending's. */
 static void add_ending(Endings *d, const Json *ctx, const Json *text) {
     Ending e = {.first = d->n};
     const char *c = json_string(ctx), *s = json_string(text);
     bool apart = !ctx->length || is_space(c[ctx->length - 1]) || is_space(s[0]);
     if (!text->length) json_fail(text, "a text", "an ending has no text");
     Arena *scratch = arena_new();
-    char *own = arena_printf(scratch, "%s%s", apart ? "" : " ", s);
+    Text all = text_new(scratch);
+    size_t before = ctx->length;
+    text_add_bytes(&all, c, ctx->length);
+    text_add(&all, "%s%s", apart ? "" : " ", s);
+    while (before && c[before - 1] == ' ') before--;
     e.context = add_begin(d, ctx);
-    e.context += add_text(d, c, ctx->length);
-    e.own = add_text(d, own, strlen(own));
+    int64_t whole = count_tokens(d, all.s, all.n);
+    int64_t first = MIN(count_tokens(d, all.s, before), whole - 1);
+    add_text(d, all.s, all.n);
+    e.context += first;
+    e.own = whole - first;
     arena_free(scratch);
     if (e.own > d->seq)
         json_fail(text, "shorter ones, or a larger seq_length",

@@ -282,8 +282,9 @@ static const char *who_stopped(void) {
 static int stopped(Train *t) {
     if (t->saved_step != t->step) train_state_save(t);
     report_plot(t);
-    report_say(t, "stopped by %s after step %lld; the same command goes on from there",
-               who_stopped(), (long long)t->step);
+    bool itself = !strcmp(t->job.cfg->resume, "auto");
+    report_say(t, "stopped by %s after step %lld; the same command%s goes on from there",
+               who_stopped(), (long long)t->step, itself ? "" : " with --resume auto");
     return t->saved_step == t->step ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
 }
 

@@ -129,6 +129,11 @@ static void choose_decay(Train *t) {
     if (t->decay.style == RAMP_CONSTANT) t->decay.start = t->decay.end = always;
 }
 
+void train_choose_schedules(Train *t) {
+    choose_schedule(t);
+    choose_decay(t);
+}
+
 static void choose_loss_scale(Train *t) {
     const Config *cfg = t->job.cfg;
     double fixed = cfg->runner_wrapper_loss_scale;
@@ -385,8 +390,7 @@ static void look_at_work(void *context) {
     job_choose_shape(&t->job);
     open_data(t);
     choose_steps(t);
-    choose_schedule(t);
-    choose_decay(t);
+    train_choose_schedules(t);
     choose_loss_scale(t);
     hash_config(t);
 }

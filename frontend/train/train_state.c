@@ -62,6 +62,10 @@ static char *state_json(const Train *t, Arena *mem) {
              (long long)t->data->tokens, t->data->shuffle ? "true" : "false");
     if (t->job.tokenizer) text_add(&s, ",\"tokenizer\":true");
     text_add(&s, ",\"fingerprint\":\"%s\"", t->data_print);
+    text_add(&s, ",\"samples\":%lld",
+             (long long)(t->data->moved + t->step * t->data->batch));
+    if (t->data->order)
+        text_add(&s, ",\"order\":\"%016llx\"", (unsigned long long)t->data->order);
     text_add(&s, ",\"next_batch\":%lld},\"model\":", (long long)t->step);
     const Job *j = &t->job;
     const char *model = j->has_spec ? model_spec_json(mem, &j->spec, false) : "null";
@@ -339,6 +343,7 @@ static bool resume(Train *t) {
     restore_counts(t, s);
     t->began_step = began_of(t, s);
     train_say_changes(t, s);
+    train_go_on_with_data(t, s);
     return true;
 }
 
@@ -405,8 +410,11 @@ static void clear_later(Train *t) {
     }
     train_move_aside(t, t->ckpt_dir);
     lock_checkpoints(t); /* of the folder that is made in its place */
-    const char *metrics = path_join(t->mem, t->run_dir, RUN_METRICS);
-    if (t->step == 0 && file_exists(metrics)) train_move_aside(t, metrics);
+    static const char *const lines[] = {RUN_METRICS, RUN_VALIDATION, RUN_SAMPLES};
+    for (int i = 0; i < ARRAY_LEN(lines) && t->step == 0; i++) {
+        const char *path = path_join(t->mem, t->run_dir, lines[i]);
+        if (file_exists(path)) train_move_aside(t, path);
+    }
 }
 
 static bool is_finite(const float *x, int64_t n) {

@@ -108,6 +108,7 @@ void infer_rope_table(Op *op, Type *out) {
 bool rope_frequencies(const Op *op, int64_t n, double *out) {
     const Attr *freqs = op_attr(op, "freqs");
     double base = op_float(op, "base", 0);
+    if (!freqs && !out) return true;
     const char *at = freqs ? freqs->s : NULL;
     for (int64_t k = 0; k < n; k++) {
         char *end = NULL;

@@ -210,10 +210,19 @@ void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows
              d->path, (long long)d->steps_available, (long long)step + 1,
              (long long)d->steps_available);
     int64_t first;
-    if (__builtin_mul_overflow(step, d->batch, &first) || first > INT64_MAX - d->batch)
+    if (__builtin_mul_overflow(step, d->batch, &first) ||
+        __builtin_add_overflow(first, d->moved, &first) || first > INT64_MAX - d->batch)
         die("step %lld of batch %lld", (long long)step, (long long)d->batch);
+    check(first >= 0);
     Rows work = {d, first + first_row, rows, out};
     map_guard(read_rows, &work);
+}
+
+void data_go_on(Data *d, int64_t step, int64_t sample) {
+    check(step >= 0 && sample >= 0 && !d->reader->shapes_from_file);
+    d->moved = sample - step * d->batch;
+    if (d->steps_available >= 0)
+        d->steps_available = MAX(d->samples - d->moved, 0) / d->batch;
 }
 
 void data_batch_full(const Data *d, int64_t step, const DataBatch *out) {

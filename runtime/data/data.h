@@ -78,6 +78,9 @@ typedef struct Data {
     int64_t samples;         /* sequences in one epoch; GPTDataset: in all */
     int64_t steps_available; /* TensorBatches, GPTDataset: batches there; -1: endless */
     int64_t tokens;          /* in the source, in all */
+    int64_t moved;           /* see data_go_on; else 0 */
+    uint64_t order;          /* GPTDataset: a mark of the order, which depends on how many
+                                samples were asked for; else 0 */
     int64_t rest;            /* labels of the last sample, below seq; 0: it has all */
     int64_t vocab;
     uint64_t seed;
@@ -97,6 +100,9 @@ typedef struct Data {
  * shorter than one sequence; then nothing is left open. */
 Data *data_open(Arena *mem, const DataSpec *spec);
 void data_close(Data *d);
+/* Batch `step` begins with sample `sample`, and those behind it follow: of a run whose
+ * batches had another size up to there. Before anybody reads; TensorBatches have their own. */
+void data_go_on(Data *d, int64_t step, int64_t sample);
 
 /* Batch number `step` (from 0): inputs and labels, each [batch, seq] row by row; a label
  * is the token after its input. A pure function of spec and step: row r is sample number

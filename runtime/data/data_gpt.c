@@ -115,6 +115,16 @@ static void normalize(double *x, int n) {
 
 /* ---- indices ---- */
 
+/* Of the orders before and of how this one begins. */
+static uint64_t mark_of(uint64_t before, const GptIndex *x) {
+    enum { MOST = 64 };
+    const uint64_t parts[] = {
+        before,
+        hash64(x->document, (size_t)MIN(x->documents, MOST) * sizeof *x->document),
+        hash64(x->shuffle, (size_t)MIN(x->samples, MOST) * sizeof *x->shuffle)};
+    return hash64(parts, sizeof parts);
+}
+
 static void source_open(Arena *mem, Data *d, GptSource *s, int64_t samples) {
     const DataGptSpec *gpt = d->gpt;
     const char *split = gpt->split && gpt->split[0] ? gpt->split : "969, 30, 1";
@@ -140,6 +150,7 @@ static void source_open(Arena *mem, Data *d, GptSource *s, int64_t samples) {
         gpt_index_build(mem, &s->spec, &s->index);
     }
     d->tokens += s->index.tokens_per_epoch;
+    d->order = mark_of(d->order, &s->index);
 }
 
 static void fill_blend(Arena *mem, Data *d, GptState *g, double *weight) {

@@ -176,7 +176,7 @@ static bool entries_are_inside(const GptIndex *x, const GptIndexSpec *spec) {
     for (int64_t i = 0; i <= x->samples; i++) {
         int64_t nth = x->sample[2 * i], offset = x->sample[2 * i + 1];
         if (nth < before || nth >= x->documents || offset < 0 ||
-            offset >= length_of(spec, x->document[nth]))
+            (offset && offset >= length_of(spec, x->document[nth])))
             return false;
         before = nth;
     }

@@ -196,6 +196,8 @@ TEST_LABEL_OF(tile_slabs, RELEASED);
 TEST(tile_slabs) {
     try_one(1500, 5, 3200, 1, 2, 2, EMULATED);
     try_one(1000, 5, 5600, 1 | 8, 2, 2, EMULATED);
+    /* 819 rows of a block, which are no whole vectors */
+    try_one(1000, 5, 5700, 1 | 8, 2, 2, EMULATED);
     /* the blocks of the rule, of rows and of k */
     try_one(1100, 70, 1500, ROUNDS, 4, 2, EMULATED);
 }

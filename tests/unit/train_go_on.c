@@ -1,0 +1,117 @@
+/* train_go_on.c - a run that goes on with steps of another size takes the samples behind those
+ * that it has used: with next to no learning rate the losses tell which these are. */
+#include "ranks.h"
+#include "runtime/data/indexed_write.h"
+#include <math.h>
+
+TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
+TEST_LABEL(RELEASED);
+
+enum { STEPS = 20 };
+
+/* %s: the data. */
+static const char yaml[] =
+    "seed: 5\n"
+    "context: {threads: 1}\n"
+    "model: {model_config: {vocab_size: 256, seq_length: 8, hidden_size: 8, num_layers: "
+    "1,\n"
+    "  num_heads: 2}}\n"
+    "optimizer: {type: SGD, weight_decay: 0}\n"
+    "lr_schedule: {type: constant, learning_rate: 1.e-30}\n"
+    "runner_config: {batch_size: 4, eval_iters: 0}\n"
+    "callbacks: [{type: CheckpointMonitor, save_checkpoint_steps: 1000}]\n"
+    "train_dataset: {data_loader: {%s}}\n";
+
+static const char *config_of(const char *data) {
+    const char *path = in_temp("c.yaml");
+    write_text(path, arena_printf(mem(), yaml, data));
+    return path;
+}
+
+static const char *text_data(void) {
+    return config_of(arena_printf(mem(), "dataset_dir: %s", runs_text()));
+}
+
+/* 40 documents of 9 tokens: 44 samples of 8 in a pass over them. */
+static const char *pair_data(const char *more) {
+    enum { DOCUMENTS = 40, EACH = 9 };
+    static uint16_t token[DOCUMENTS * EACH];
+    int32_t length[DOCUMENTS], one[DOCUMENTS];
+    uint64_t random = 9;
+    for (int i = 0; i < DOCUMENTS * EACH; i++)
+        token[i] = (uint16_t)(runs_random(&random) >> 40 & 255);
+    for (int i = 0; i < DOCUMENTS; i++) length[i] = EACH, one[i] = 1;
+    IndexedPart part = {token, sizeof token, length, DOCUMENTS, one, DOCUMENTS};
+    const char *prefix = in_temp("pair");
+    IndexedWriter *w = indexed_write_open(mem(), prefix, 256);
+    indexed_write_add(w, &part);
+    indexed_write_complete(w);
+    indexed_write_publish(w);
+    indexed_write_close(w);
+    return config_of(arena_printf(mem(), "type: GPTDataset, data_path: %s, split: '1'%s",
+                                  prefix, more));
+}
+
+/* Losses of one run of 4 samples a step are those of a run whose steps grow and shrink. */
+static void expect_samples_in_turn(const char *config, const char *until) {
+    const char *one = in_temp("one"), *run = in_temp("run");
+    ranks_run(1, config, one, arena_printf(mem(), "--train_steps %d %s", STEPS, until));
+    ranks_run(1, config, run, arena_printf(mem(), "--train_steps 4 %s", until));
+    ranks_run(2, config, run, arena_printf(mem(), "--train_steps 7 %s", until));
+    ranks_run(1, config, run,
+              arena_printf(mem(),
+                           "--train_steps 9 %s --parallel_config.micro_batch_num 2 ",
+                           until));
+    ranks_run(1, config, run, arena_printf(mem(), "--train_steps 12 %s", until));
+    int na, nb;
+    const MetricsRow *a = runs_metrics(one, &na), *b = runs_metrics(run, &nb);
+    EXPECT(na == STEPS && nb == 12);
+    for (int i = 0, at = 0; i < nb; i++) {
+        int parts = i < 4 || i >= 9 ? 1 : 2;
+        double want = parts == 1 ? a[at].loss : (a[at].loss + a[at + 1].loss) / 2;
+        EXPECT_NEAR(b[i].loss, want, 2e-6 * want);
+        at += parts;
+    }
+}
+
+TEST_LIMIT(no_sample_of_a_text_is_left_out_or_taken_twice, 120) {
+    expect_samples_in_turn(text_data(), "");
+}
+
+TEST_LIMIT(no_sample_of_gpt_dataset_is_left_out_or_taken_twice, 120) {
+    expect_samples_in_turn(pair_data(""),
+                           "--train_dataset.data_loader.num_samples [100,0,0]");
+}
+
+/* As many passes as the samples asked for need are shuffled as one. */
+TEST_LIMIT(another_order_is_told, 120) {
+    const char *config = pair_data(""), *run = in_temp("run");
+    ranks_run(1, config, run, "--train_steps 4");
+    ranks_run(1, config, run, "--train_steps 6");
+    EXPECT(!strstr(said(), "in another order"));
+    ranks_run(1, config, run, "--train_steps 30");
+    SAID_EXPECT("GPTDataset's samples come in another order than before");
+}
+
+/* The steps that are left follow from the samples that are left. */
+TEST_LIMIT(epochs_end_with_their_samples, 120) {
+    const char *config = pair_data(""), *run = in_temp("run");
+    const char *words = "--runner_config.max_steps null --epochs 1";
+    ranks_run(1, config, run, "--train_steps 4");
+    ranks_run(2, config, run, words);
+    int n;
+    const MetricsRow *row = runs_metrics(run, &n);
+    EXPECT_INT(n, 4 + (44 - 16) / 8); /* 44 samples, 16 of them used */
+    EXPECT_INT(row[n - 1].step, n);
+}
+
+/* More samples than the present steps would ask for. */
+TEST_LIMIT(smaller_steps_find_their_samples, 120) {
+    const char *config = pair_data(""), *run = in_temp("run");
+    ranks_run(2, config, run, "--train_steps 4");
+    ranks_run(1, config, run, "--train_steps 9");
+    int n;
+    runs_metrics(run, &n);
+    EXPECT_INT(n, 9);
+}
