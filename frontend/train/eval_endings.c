@@ -88,8 +88,8 @@ static int64_t count_tokens(Endings *d, const char *s, size_t n) {
     return count;
 }
 
-/* The ending as it follows the context: behind a space. Both are one text, as a tokenizer may
- * treat the beginning of one in its own way; spaces between them are the ending's. */
+/* The ending as it follows the context: behind a space. A tokenizer gets both as one text, whose
+ * beginning it may treat in its own way; spaces before an ending are in its tokens then. */
 static void add_ending(Endings *d, const Json *ctx, const Json *text) {
     Ending e = {.first = d->n};
     const char *c = json_string(ctx), *s = json_string(text);
@@ -100,7 +100,7 @@ static void add_ending(Endings *d, const Json *ctx, const Json *text) {
     size_t before = ctx->length;
     text_add_bytes(&all, c, ctx->length);
     text_add(&all, "%s%s", apart ? "" : " ", s);
-    while (before && c[before - 1] == ' ') before--;
+    while (d->tokenizer && before && c[before - 1] == ' ') before--;
     e.context = add_begin(d, ctx);
     int64_t whole = count_tokens(d, all.s, all.n);
     int64_t first = MIN(count_tokens(d, all.s, before), whole - 1);

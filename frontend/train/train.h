@@ -143,7 +143,7 @@ void train_say_changes(const Train *t, const struct Json *s);
 /* train_go_on.c: the run goes on with the sample behind those that the state of a checkpoint
  * says were used, whatever the size of a step is now. On all ranks. */
 void train_go_on_with_data(Train *t, const struct Json *s);
-/* train_setup.c: schedules of a run that has another number of steps now. */
+/* train_schedules.c: of the learning rate and the weight decay, for t->steps steps. */
 void train_choose_schedules(Train *t);
 
 /* train_strategy.c: the configuration of the command, the same on all ranks; with parallel_mode 2

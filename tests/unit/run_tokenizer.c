@@ -250,6 +250,32 @@ TEST_LIMIT(refused, 60) {
                 "differ: the same number is another text");
 }
 
+/* Some tokenizers put a space before a text: an ending has none twice. */
+TEST_LIMIT(endings_follow_their_context, 120) {
+    static const char *const names[] = {"llama2", "qwen2"};
+    static const char *const end[] = {"one", "two and three"};
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        const char *json =
+            runs_golden(arena_printf(mem(), "tokenizers/%s.json", names[i]));
+        TokenizerSpec spec = {.tokenizer_file = json};
+        Tokenizer *t = tokenizer_open(mem(), &spec);
+        prepare(json, (int)tokenizer_vocab(t));
+        write_text(in_temp("e.jsonl"),
+                   arena_printf(mem(),
+                                "{\"ctx\": \"and so\", \"endings\": [\"%s\", \"%s\"], "
+                                "\"label\": 0}\n",
+                                end[0], end[1]));
+        size_t want = 0, ctx = encode(mem(), t, "and so", 6, false).n;
+        for (int k = 0; k < 2; k++) {
+            const char *all = arena_printf(mem(), "and so %s", end[k]);
+            want += encode(mem(), t, all, strlen(all), false).n - ctx;
+        }
+        char *said = say(0, "$S train c.yaml --resume never --train_steps 1 && "
+                            "$S eval run --endings e.jsonl --json");
+        EXPECT_PART(said, arena_printf(mem(), "\"tokens\": %zu", want));
+    }
+}
+
 /* Cut anywhere, the ids of the parts are those of the whole. */
 TEST(cuts) {
     static const char *const names[] = {"gpt2",    "neox",   "llama2", "llama2_metaspace",

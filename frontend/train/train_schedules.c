@@ -1,0 +1,79 @@
+/* train_schedules.c - how the learning rate and the weight decay go over the steps of a run. */
+#include "frontend/config/config_state.h"
+#include "frontend/train/train.h"
+
+static ScheduleKind schedule_kind(LrType type) {
+    switch (type) {
+    case LR_COSINE:
+        return SCHEDULE_COSINE;
+    case LR_COSINE_WITH_RESTARTS:
+        return SCHEDULE_COSINE_RESTARTS;
+    case LR_CONSTANT:
+    case LR_CONSTANT_WITH_WARMUP:
+        return SCHEDULE_CONSTANT;
+    case LR_LINEAR:
+        return SCHEDULE_LINEAR;
+    case LR_POLYNOMIAL:
+        return SCHEDULE_POLYNOMIAL;
+    case LR_INVERSE_SQRT:
+        return SCHEDULE_INVERSE_SQRT;
+    case LR_WSD:
+        return SCHEDULE_WSD;
+    }
+    die("schedule %d", (int)type);
+}
+
+static ScheduleDecay wsd_decay(WsdDecay style) {
+    switch (style) {
+    case WSD_LINEAR:
+        return DECAY_LINEAR;
+    case WSD_COSINE:
+        return DECAY_COSINE;
+    case WSD_EXPONENTIAL:
+        return DECAY_EXPONENTIAL;
+    case WSD_MINUS_SQRT:
+        return DECAY_MINUS_SQRT;
+    }
+    die("decay %d", (int)style);
+}
+
+static void choose_schedule(Train *t) {
+    const Config *cfg = t->job.cfg;
+    int64_t total = cfg->lr_schedule_total_steps, warmup = cfg->lr_schedule_warmup_steps;
+    if (total < 0) total = MAX(t->steps, 1);
+    if (!config_given(cfg, "lr_schedule.warmup_steps"))
+        warmup = config_warmup_of(cfg, total);
+    t->schedule = (Schedule){.kind = schedule_kind(cfg->lr_schedule_type),
+                             .rate = cfg->lr_schedule_learning_rate,
+                             .rate_end = cfg->lr_schedule_lr_end,
+                             .warmup_rate_init = cfg->lr_schedule_warmup_lr_init,
+                             .warmup_steps = warmup,
+                             .total_steps = total,
+                             .power = cfg->lr_schedule_power,
+                             .num_cycles = cfg->lr_schedule_num_cycles,
+                             .wsd_decay = wsd_decay(cfg->lr_schedule_wsd_decay_style),
+                             .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
+    schedule_check(&t->schedule);
+    if (warmup > 0 && warmup >= t->steps && t->steps > 0)
+        config_note(t->job.cfg, "lr_schedule.warmup_steps",
+                    "the run of %lld steps ends before its warm-up of %lld steps does",
+                    (long long)t->steps, (long long)warmup);
+}
+
+static void choose_decay(Train *t) {
+    static const DecayStyle style[] = {[WD_CONSTANT] = RAMP_CONSTANT,
+                                       [WD_LINEAR] = RAMP_LINEAR,
+                                       [WD_COSINE] = RAMP_COSINE};
+    const Config *cfg = t->job.cfg;
+    double always = cfg->optimizer_weight_decay;
+    t->decay = (WeightDecay){.style = style[cfg->optimizer_weight_decay_incr_style],
+                             .start = cfg->optimizer_start_weight_decay,
+                             .end = cfg->optimizer_end_weight_decay,
+                             .total_steps = MAX(t->steps, 1)};
+    if (t->decay.style == RAMP_CONSTANT) t->decay.start = t->decay.end = always;
+}
+
+void train_choose_schedules(Train *t) {
+    choose_schedule(t);
+    choose_decay(t);
+}
