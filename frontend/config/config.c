@@ -60,20 +60,34 @@ typedef struct Known {
     int row;
 } Known;
 
+static int known_row(const char *type, const char *architecture) {
+    for (int i = 0; i < ARRAY_LEN(known_models); i++)
+        if (!strcmp(type ? type : architecture,
+                    type ? known_models[i].type : known_models[i].architecture))
+            return i;
+    return -1;
+}
+
 static void find_known_model(void *context) {
+    static const char *const path[] = {"model.model_config.model_type",
+                                       "model.model_config.architectures"};
     Known *k = context;
     const char *type = k->cfg->model_model_type;
     TextList classes = k->cfg->model_architectures;
-    if (!type[0] && !classes.n) return;
-    const char *asked = type[0] ? type : classes.items[0];
-    for (int i = 0; i < ARRAY_LEN(known_models) && k->row < 0; i++)
-        if (!strcmp(asked, type[0] ? known_models[i].type : known_models[i].architecture))
-            k->row = i;
-    if (k->row < 0)
-        config_refuse(k->cfg, "model.model_config.model_type",
-                      "model.model_config.architectures",
-                      "gpt2, llama, mistral, qwen2, qwen3 and gpt_neox are",
-                      "models of kind %.100s are not there yet", asked);
+    const char *word[] = {type[0] ? type : NULL, classes.n ? classes.items[0] : NULL};
+    for (int i = 0; i < ARRAY_LEN(word); i++) {
+        if (!word[i]) continue;
+        int row = known_row(i ? NULL : word[i], word[i]);
+        if (row < 0)
+            config_refuse(k->cfg, path[i], NULL,
+                          "gpt2, llama, mistral, qwen2, qwen3 and gpt_neox are",
+                          "models of kind %.100s are not there yet", word[i]);
+        if (k->row >= 0 && k->row != row)
+            config_refuse(k->cfg, path[1], path[0], "keep one of the two",
+                          "model_type is %.100s, and architectures has %.100s", type,
+                          word[i]);
+        k->row = row;
+    }
 }
 
 /* Defaults that one kind of model has otherwise; the kind may come from arch.type, or from

@@ -68,6 +68,16 @@ static void check_tied(const Config *c) {
             "the head has weights of its own, and shares those of the embedding");
 }
 
+static void check_residual(const Config *c) {
+    const char *type = MODEL "residual_dtype", *wide = MODEL "fp32_residual_connection";
+    bool both = given(c, type) && given(c, wide);
+    if (both &&
+        c->model_fp32_residual_connection != (c->model_residual_dtype == FLOAT_32))
+        config_refuse(
+            c, type, wide, "keep one of the two",
+            "residual_dtype and fp32_residual_connection contradict each other");
+}
+
 static void check_width(const Config *c) {
     if (c->model_ffn_hidden_size < 1)
         config_refuse(c, MODEL "expand_ratio", MODEL "hidden_size", NULL,
@@ -281,13 +291,14 @@ static void check_micro(const Config *cfg) {
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source,  check_heads,  check_kv_heads,  check_window,
-    check_width,         check_tied,   check_positions, check_eos,
-    check_bos,           check_pad,    check_bias,      check_length,
-    check_loader_length, check_batch,  check_rates,     check_first_rate,
-    check_ratio,         check_warmup, check_wsd,       check_profile,
-    check_loss_scale,    check_decay,  check_documents, check_mindrecord,
-    check_parallel_mode, check_resume, check_shards,    check_micro};
+    check_model_source, check_heads,         check_kv_heads, check_window,
+    check_width,        check_tied,          check_residual, check_positions,
+    check_eos,          check_bos,           check_pad,      check_bias,
+    check_length,       check_loader_length, check_batch,    check_rates,
+    check_first_rate,   check_ratio,         check_warmup,   check_wsd,
+    check_profile,      check_loss_scale,    check_decay,    check_documents,
+    check_mindrecord,   check_parallel_mode, check_resume,   check_shards,
+    check_micro};
 
 typedef struct Check {
     const Config *cfg;

@@ -102,6 +102,11 @@ static bool type_given(const Config *c) {
            config_given(c, "model.arch.type");
 }
 
+/* A folder may have a model of rotary positions. */
+static bool turns(const Config *c) {
+    return c->model_position_embedding_type == POSITION_ROPE || config_has_source(c);
+}
+
 /* Does the width of the MLP follow from other keys? */
 static bool sizes_mlp(const Config *c) {
     return c->model_hidden_act == ACT_SWIGLU && !config_has_source(c) &&

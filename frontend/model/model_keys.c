@@ -90,7 +90,7 @@ static _Noreturn void contradicts(const Config *cfg, const char *path, const cha
                                   const char *has) {
     Arena *a = cfg->state->mem;
     config_refuse(cfg, path, NULL,
-                  "leave it out; or train a new model, without init_from",
+                  "leave it out; or train a new model of model.model_config alone",
                   "%s is %s, but the weights of %s have %s", path,
                   config_value(cfg, a, path), from, has);
 }

@@ -267,8 +267,14 @@ static void seed_data(Seeds *k, const Func *model) {
     }
 }
 
+/* Queries, keys and values: axes of heads, which a single one of keys and values has not. */
+static const char *const inner_names[] = {"layer/q", "layer/k", "layer/v"};
+static const char *inner_heads(const ModelSpec *spec, int i, const char *axes) {
+    return i && spec->kv_heads == 1 ? "-" : axes;
+}
+
 /* The residual stream, and what is added to it. */
-static void seed_values(Seeds *k) {
+static void seed_values(Seeds *k, const ModelSpec *spec) {
     static const char *const names[] = {"layer/x", "layer/attn", "layer/mlp", "model/x"};
     const char *seq = k->seq, *key = PC "data_parallel";
     if (k->s->context > 1) key = PC "context_parallel";
@@ -278,9 +284,10 @@ static void seed_values(Seeds *k) {
     }
     for (int i = 0; i < ARRAY_LEN(names); i++)
         derive(k, names[i], arena_printf(k->mem, "%s,%s,-", k->batch, seq), key, true);
-    static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
-    for (int i = 0; i < ARRAY_LEN(inner) && k->heads; i++)
-        derive(k, inner[i], arena_printf(k->mem, "%s,%s,tp,-", k->batch, k->seq),
+    for (int i = 0; i < ARRAY_LEN(inner_names) && k->heads; i++)
+        derive(k, inner_names[i],
+               arena_printf(k->mem, "%s,%s,%s,-", k->batch, k->seq,
+                            inner_heads(spec, i, "tp")),
                PC "context_parallel_algo", true);
     if (k->heads)
         derive(k, "layer/o",
@@ -314,15 +321,16 @@ static void gather(Seeds *k, const char *pattern, const char *placement,
 }
 
 /* As the matmuls and attention of a layer read them. */
-static void seed_gathered(Seeds *k) {
-    static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
+static void seed_gathered(Seeds *k, const ModelSpec *spec) {
     const char *whole = arena_printf(k->mem, "%s,%s,-", k->batch, k->seq);
     if (k->s->sequence_parallel) gather(k, "layer/norm", whole, PC "sequence_parallel");
     if (!k->heads) return;
-    const char *heads = arena_printf(k->mem, "%s,%s,%s,-", k->batch, k->ring, k->heads);
     const char *tokens = arena_printf(k->mem, "%s,%s,tp,-", k->batch, k->seq);
-    for (int i = 0; i < ARRAY_LEN(inner); i++)
-        gather(k, inner[i], heads, PC "context_parallel_algo");
+    for (int i = 0; i < ARRAY_LEN(inner_names); i++)
+        gather(k, inner_names[i],
+               arena_printf(k->mem, "%s,%s,%s,-", k->batch, k->ring,
+                            inner_heads(spec, i, k->heads)),
+               PC "context_parallel_algo");
     gather(k, "layer/o", tokens, PC "context_parallel_algo");
 }
 
@@ -397,9 +405,9 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     seed_data(&k, model_entry(m));
     if (spec) {
         seed_parameters(&k, spec);
-        seed_values(&k);
+        seed_values(&k, spec);
         seed_caches(&k, spec);
-        if (s->names_gathered) seed_gathered(&k);
+        if (s->names_gathered) seed_gathered(&k, spec);
     }
     seed_user(&k);
     o->annotation = k.list;

@@ -11,6 +11,7 @@
 enum {
     LEAST_HEADS = 2,
     LEAST_HEAD_DIM = 4,
+    LEAST_WIDTH = 8, /* a norm over two numbers knows their order alone */
     LEAST_VOCAB = 48,
     LEAST_SEQ = 16,
     LEAST_LAYERS = 2, /* of a chunk, so that its loop is one */
@@ -94,8 +95,8 @@ static void shrink_widths(ModelSpec *s, const ModelSpec *was, const Strategy *t,
     s->head_dim = small_head_dim(was);
     double share =
         (double)(s->heads * s->head_dim) / (double)(was->heads * was->head_dim);
-    s->hidden = smallest(was->hidden % parts ? 1 : parts,
-                         llround((double)was->hidden * share), was->hidden);
+    int64_t width = MAX(llround((double)was->hidden * share), LEAST_WIDTH);
+    s->hidden = smallest(was->hidden % parts ? 1 : parts, width, was->hidden);
     double wider = (double)was->ffn / (double)was->hidden;
     s->ffn = smallest(with_entries(t->tensor, parts, was->ffn),
                       llround((double)s->hidden * wider), was->ffn);

@@ -153,6 +153,14 @@ TEST(models_by_the_words_of_hugging_face) {
     EXPECT(c->model_type == MODEL_GPT2 && c->model_add_bias_linear);
     EXPECT_FAIL(parse("model: {model_config: {model_type: bert}}"), EXIT_CONFIG,
                 "models of kind bert are not there yet");
+    EXPECT_FAIL(parse("model: {model_config: {model_type: llama,\n"
+                      "architectures: [GPT2LMHeadModel]}}"),
+                EXIT_CONFIG,
+                "model_type is llama, and architectures has GPT2LMHeadModel");
+    c = parse("model: {model_config: {model_type: qwen3}}");
+    EXPECT(c->model_type == MODEL_LLAMA && c->model_qk_layernorm &&
+           !c->model_add_qkv_bias);
+    EXPECT_INT(c->model_head_dim, 128);
     EXPECT_FAIL(parse("model: {model_config: {type: QwenConfig}}"), EXIT_CONFIG,
                 "write LlamaConfig, with add_qkv_bias: True");
 }
@@ -171,6 +179,9 @@ TEST(lists_and_steps_in_two_forms) {
     EXPECT_FAIL(parse("model: {model_config: {tie_word_embeddings: True,\n"
                       "untie_embeddings_and_output_weights: True}}"),
                 EXIT_CONFIG, "keep one of the two");
+    EXPECT_FAIL(parse("model: {model_config: {residual_dtype: float32,\n"
+                      "fp32_residual_connection: False, compute_dtype: bfloat16}}"),
+                EXIT_CONFIG, "contradict each other");
     c = parse("train_dataset: {seed: 5, data_loader: {dataset_dir: x}}");
     EXPECT_INT(c->train_dataset_data_loader_seed, 5);
     c = parse("train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader}}");

@@ -33,6 +33,8 @@ static const Way ways[] = {
     {8, gpt2, "pp 4 schedule zero_bubble_h1 micro 9 select [norm,act]"},
     {8, gpt2, "pp 2 chunks 2 schedule zero_bubble_v micro 4 emb_dp False"},
     {8, llama, "pp 2 chunks 2 schedule breadth_first micro 4 tp 2 type bfloat16"},
+    {8, llama, "M.n_kv_heads 1 tp 2 cp 2 recompute_config.select_comm_recompute False"},
+    {8, llama, "M.qk_layernorm True M.head_dim 8 tp 2 cp 2 sp True micro 2 zero level3"},
     {16, gpt2, "pp 4 layers [5,4,4,3] micro 5 again [2,1,0,2] zero level3"},
     {16, llama, "tp 2 cp 2 pp 2 sp True micro 4 zero level3 type bfloat16"},
     {16, gpt2,
