@@ -112,6 +112,10 @@ static void check_pad(const Config *c) {
     check_token(c, MODEL "pad_token", c->model_pad_token);
 }
 
+static void check_eod(const Config *c) {
+    check_token(c, LOADER "eod", c->train_dataset_data_loader_eod);
+}
+
 static void check_bias(const Config *c) {
     if (c->model_add_bias_linear && !c->model_add_qkv_bias)
         config_refuse(c, MODEL "add_qkv_bias", MODEL "add_bias_linear",
@@ -291,14 +295,14 @@ static void check_micro(const Config *cfg) {
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source, check_heads,         check_kv_heads, check_window,
-    check_width,        check_tied,          check_residual, check_positions,
-    check_eos,          check_bos,           check_pad,      check_bias,
-    check_length,       check_loader_length, check_batch,    check_rates,
-    check_first_rate,   check_ratio,         check_warmup,   check_wsd,
-    check_profile,      check_loss_scale,    check_decay,    check_documents,
-    check_mindrecord,   check_parallel_mode, check_resume,   check_shards,
-    check_micro};
+    check_model_source, check_heads,      check_kv_heads,      check_window,
+    check_width,        check_tied,       check_residual,      check_positions,
+    check_eos,          check_bos,        check_pad,           check_eod,
+    check_bias,         check_length,     check_loader_length, check_batch,
+    check_rates,        check_first_rate, check_ratio,         check_warmup,
+    check_wsd,          check_profile,    check_loss_scale,    check_decay,
+    check_documents,    check_mindrecord, check_parallel_mode, check_resume,
+    check_shards,       check_micro};
 
 typedef struct Check {
     const Config *cfg;

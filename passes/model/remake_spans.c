@@ -80,7 +80,8 @@ RemakeSpans remake_spans_parse(Arena *mem, const char *text, const int64_t *laye
         fail(EXIT_CONFIG, "remake is said of %d chunks, the model has %d", n, chunks);
     for (int c = 0; c < chunks; c++) {
         r.chunk = c;
-        read_chunk(&r, text, layers[c]);
+        /* what is said of all chunks is nothing of one without layers */
+        read_chunk(&r, n == 1 && !layers[c] ? "" : text, layers[c]);
         if (n > 1 && c + 1 < chunks) text = strchr(text, '|') + 1;
     }
     return r.spans;

@@ -303,8 +303,13 @@ static void expect_text(const char *keys, const char *want) {
 
 TEST(counts_are_one_list) {
     Arena *mem = arena_new();
-    EXPECT_FAIL(plan_config(mem, plan_gpt2, RC "recompute [[1,0],[0,0]]"), EXIT_CONFIG,
+    EXPECT_FAIL(plan_config(mem, plan_gpt2, RC "recompute [[x,0],[0,0]]"), EXIT_CONFIG,
                 "recompute_config.recompute is a list without lists in it");
+    /* rows of numbers, as MindFormers has them for chunks of stages, are one after the other */
+    EXPECT_FAIL(expect_text(RC "recompute [[1,0],[0,0]]", ""), EXIT_CONFIG,
+                "4 numbers of layers for 1 chunk of the model");
+    plan_of(mem, plan_gpt2,
+            TWO_CHUNKS "parallel_config.num_layer_list [0,4] " RC "recompute 1");
     EXPECT_FAIL(expect_text(RC "recompute 1,2", ""), EXIT_CONFIG,
                 "2 numbers of layers for 1 chunk of the model");
     EXPECT_FAIL(expect_text(RC "recompute_method uniform", ""), EXIT_CONFIG,
