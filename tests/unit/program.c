@@ -201,25 +201,25 @@ TEST(f16_of_the_text) {
     of_the_text(ROUNDED("f16"));
 }
 
-TEST(f16_native) {
+TEST_LIMIT(f16_native, 180) {
     all_narrow(DT_F16, "native", false);
 }
-TEST(f16_avx2) {
+TEST_LIMIT(f16_avx2, 180) {
     all_narrow(DT_F16, "x86-64-v3", true);
 }
-TEST(bf16_native) {
+TEST_LIMIT(bf16_native, 180) {
     all_narrow(DT_BF16, "native", false);
 }
 TEST_LABEL_OF(bf16_residual_exact, RELEASED);
-TEST(bf16_residual_exact) {
+TEST_LIMIT(bf16_residual_exact, 180) {
     all_narrow(DT_BF16, "native", true);
 }
 TEST_LABEL_OF(bf16_avx2, RELEASED);
-TEST(bf16_avx2) {
+TEST_LIMIT(bf16_avx2, 180) {
     all_narrow(DT_BF16, "x86-64-v3", false);
 }
 TEST_LABEL_OF(bf16_avx512, RELEASED);
-TEST(bf16_avx512) {
+TEST_LIMIT(bf16_avx512, 180) {
     bool here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512cd") &&
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -227,7 +227,7 @@ TEST(bf16_avx512) {
     all_narrow(DT_BF16, "x86-64-v4", false);
 }
 TEST_LABEL_OF(bf16_tiles, RELEASED);
-TEST(bf16_tiles) {
+TEST_LIMIT(bf16_tiles, 180) {
     tiles_need();
     all_narrow(DT_BF16, "sapphirerapids", false);
     tiles_expect_dots(1000);
