@@ -175,8 +175,10 @@ static bool entries_are_inside(const GptIndex *x, const GptIndexSpec *spec) {
         if (x->document[i] < spec->first || x->document[i] >= spec->end) return false;
     for (int64_t i = 0; i <= x->samples; i++) {
         int64_t nth = x->sample[2 * i], offset = x->sample[2 * i + 1];
+        /* the first one is where documents begin, also with an empty one */
+        bool begins = !i && !nth && !offset;
         if (nth < before || nth >= x->documents || offset < 0 ||
-            (offset && offset >= length_of(spec, x->document[nth])))
+            (!begins && offset >= length_of(spec, x->document[nth])))
             return false;
         before = nth;
     }
