@@ -326,7 +326,8 @@ static const char *with_underscores(Arena *a, const char *path) {
 /* Two keys that say one thing in two ways: a flag for one takes the place of what a file
  * says of the other. */
 static const char *const rivals[][2] = {
-    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"}};
+    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"},
+    {"parallel_config.micro_batch_num", "runner_config.gradient_accumulation_steps"}};
 
 static void displace_rival(ConfigState *s, int k) {
     for (int i = 0; i < 2 * ARRAY_LEN(rivals); i++) {

@@ -128,6 +128,15 @@ static bool is_open(const KeyField *f, const ModelSpec *s) {
     return f->open || (!table && !strcmp(f->path, MODEL "max_position_embeddings"));
 }
 
+/* The other keys of the kind of model, where its type is not given. */
+static void check_kind(const Config *cfg, const ModelSpec *s, const char *from) {
+    static const char *const keys[] = {MODEL "model_type", MODEL "architectures"};
+    bool typed = config_given(cfg, MODEL "type") || config_given(cfg, "model.arch.type");
+    for (int i = 0; i < ARRAY_LEN(keys) && !typed; i++)
+        if (config_given(cfg, keys[i]) && cfg->model_type != s->family)
+            contradicts(cfg, keys[i], from, "another architecture");
+}
+
 /* Positions may be stretched as they are. */
 static void check_stretch(const Config *cfg, const ModelSpec *s, const char *from) {
     const RopeScaling asked = model_rope_of_config(cfg), *has = &s->rope;
@@ -185,6 +194,7 @@ void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
     if (config_given(cfg, "model.arch.type") &&
         (int)cfg->model_arch_type != (int)s->family)
         contradicts(cfg, "model.arch.type", from, "another architecture");
+    check_kind(cfg, s, from);
     check_stretch(cfg, s, from);
     override_tokens(cfg, s, from);
 }

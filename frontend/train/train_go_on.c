@@ -32,10 +32,11 @@ static int64_t samples_in_all(const Train *t) {
 /* GPTDataset has the samples that were asked for, by steps of the present size. */
 static void ask_for_more(Train *t, int64_t used) {
     const Config *cfg = t->job.cfg;
-    int64_t left = MAX(t->steps - t->step, 0) * t->data->batch;
     if (!is_gpt(t) || cfg->train_dataset_data_loader_num_samples.n ||
-        cfg->runner_config_max_steps < 0 || used + left <= t->data->samples)
+        cfg->runner_config_max_steps < 0)
         return;
+    int64_t left = MAX(t->steps - t->step, 0) * t->data->batch; /* of those asked for */
+    if (used + left <= t->data->samples) return;
     int64_t steps = (used + left + t->data->batch - 1) / t->data->batch;
     DataShape shape = job_data_shape(&t->job, t->data->batch, steps);
     data_close(t->data);
@@ -59,8 +60,9 @@ void train_go_on_with_data(Train *t, const Json *s) {
     const Json *data = json_get(s, "data");
     bool own = t->job.cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
     if (!data || data->kind != JSON_OBJECT || own) return;
-    int64_t used = used_samples(t, data), all = samples_in_all(t);
-    bool moved = used != t->step * t->data->batch;
+    int64_t used = used_samples(t, data), all = samples_in_all(t), here;
+    if (__builtin_mul_overflow(t->step, t->data->batch, &here)) return;
+    bool moved = used != here;
     if (moved) ask_for_more(t, used);
     compare_order(t, data);
     if (!moved) return;

@@ -170,6 +170,14 @@ TEST(lists_and_steps_in_two_forms) {
                       "parallel_config: {micro_batch_num: 2}");
     EXPECT_INT(c->parallel_config_micro_batch_num, 8); /* as MindFormers without stages */
     EXPECT(has_note(c, "parallel_config.micro_batch_num is not used"));
+    /* a flag, such as those of a search, takes the place of the other key in a file */
+    const char *steps =
+        write_file("s.yaml", "runner_config: {gradient_accumulation_steps: 8}");
+    char *micro = "--parallel_config.micro_batch_num=4";
+    EXPECT_INT(config_load(mem(), steps, 1, &micro)->parallel_config_micro_batch_num, 4);
+    c = load(steps);
+    config_set_flag(c, "parallel_config.micro_batch_num", "2");
+    EXPECT_INT(c->parallel_config_micro_batch_num, 2);
     EXPECT_FAIL(parse("optimizer: {betas: [0.9]}"), EXIT_CONFIG,
                 "has 1 numbers, not two");
     EXPECT_FAIL(parse("optimizer: {betas: [0.9, x]}"), EXIT_CONFIG, "must be a number");
@@ -223,6 +231,10 @@ TEST_LIMIT(a_model_of_config_json_without_weights, 120) {
                arena_printf(mem(), "pretrained_model_dir: %s\n%s", in_temp("hf"), text));
     RUN_EXPECT(0, words(in_temp("weights.yaml"), again, ""));
     SAID_EXPECT("weights.yaml:1: the weights are those of");
+    EXPECT(!strstr(said(), "pretrained_model_dir has no effect"));
+    RUN_EXPECT(EXIT_CONFIG, words(in_temp("weights.yaml"), in_temp("run4"),
+                                  "--model.model_config.model_type gpt2"));
+    SAID_EXPECT("model.model_config.model_type is gpt2, but the weights of");
     const char *named = in_temp("run3");
     RUN_EXPECT(0, words(in_temp("keys.yaml"), named,
                         arena_printf(mem(), "--init_from %s", in_temp("hf"))));

@@ -1,4 +1,6 @@
 /* keys_cases.h - rows of keys.c: where a key acts, and with which value. */
+#define STRETCHED                                                                        \
+    "--model.model_config.extend_method=LLAMA3 --model.model_config.scaling_factor=8 "
 #define NO_STEPS "--runner_config.max_steps=null"
 #define PREDICT  "predict %s/trained --prompt one --max_new_tokens 12"
 {"init_from", READY, "%s/nowhere", NULL}, {"resume", TEXT, "%s/trained", NULL},
@@ -70,13 +72,11 @@
     {"model.model_config.scaling_factor.factor", LLAMA, "4",
      "--model.model_config.extend_method=NTK"},
     {"model.model_config.scaling_factor.low_freq_factor", LLAMA, "2",
-     "--model.model_config.extend_method=LLAMA3 --model.model_config.scaling_factor=8 "
-     "--model.model_config.scaling_factor.original_max_position_embeddings=16"},
+     STRETCHED "--model.model_config.scaling_factor.original_max_position_embeddings=16"},
     {"model.model_config.scaling_factor.high_freq_factor", LLAMA, "40",
-     "--model.model_config.extend_method=LLAMA3 --model.model_config.scaling_factor=8 "
-     "--model.model_config.scaling_factor.original_max_position_embeddings=16"},
+     STRETCHED "--model.model_config.scaling_factor.original_max_position_embeddings=16"},
     {"model.model_config.scaling_factor.original_max_position_embeddings", LLAMA, "16",
-     "--model.model_config.extend_method=LLAMA3 --model.model_config.scaling_factor=8"},
+     STRETCHED},
     {"model.model_config.untie_embeddings_and_output_weights", TEXT, "True", NULL},
     {"model.model_config.residual_dtype", TEXT, "float32",
      "--model.model_config.compute_dtype=bfloat16"},
