@@ -288,6 +288,11 @@ LLVMValueRef emit_fmax(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b);
 }
 
+LLVMValueRef emit_fmaximum(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
+    return emit_select(e, nan, a, emit_fmax(e, a, b));
+}
+
 LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, ""), a, b);
 }
@@ -438,5 +443,5 @@ LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v) {
 }
 
 LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v) {
-    return reduce(e, v, emit_fmax);
+    return reduce(e, v, emit_fmaximum);
 }

@@ -72,7 +72,7 @@ LLVMValueRef emit_imin(Emit *e, LLVMValueRef a, LLVMValueRef b); /* signed */
 LLVMValueRef emit_imax(Emit *e, LLVMValueRef a, LLVMValueRef b);
 
 /* f32 (f64) arithmetic, scalar or vector of any lane count. emit_fma rounds once.
- * emit_fmax(a, b) is b when one of them is NaN, as the x86 instruction. */
+ * emit_fmax(a, b) is b when one of them is NaN, as the x86 instruction; emit_fmaximum is NaN. */
 LLVMValueRef emit_fadd(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fsub(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fmul(Emit *e, LLVMValueRef a, LLVMValueRef b);
@@ -81,6 +81,7 @@ LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 LLVMValueRef emit_fneg(Emit *e, LLVMValueRef a);
 LLVMValueRef emit_fabs(Emit *e, LLVMValueRef a);
 LLVMValueRef emit_fmax(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fmaximum(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b);
 

@@ -208,7 +208,7 @@ static LLVMValueRef accumulate(Kernel *k, const Root *r, LLVMValueRef acc, LLVMV
     bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
     for (int at = 0; at < emit_lanes(v); at += emit_lanes(acc)) {
         LLVMValueRef part = emit_part(k->e, v, at, emit_lanes(acc));
-        acc = sum ? emit_fadd(k->e, acc, part) : emit_fmax(k->e, acc, part);
+        acc = sum ? emit_fadd(k->e, acc, part) : emit_fmaximum(k->e, acc, part);
     }
     return acc;
 }

@@ -355,6 +355,20 @@ TEST(casts_out_of_range) {
     }
 }
 
+/* A NaN among the numbers is the largest, wherever it stands: here about half of them are. */
+TEST(the_largest_of_a_row_with_nan) {
+    static const Sample s[] = {{"max", NULL, "%x: F[64,5]",
+                                "%s = log %x : F[64,5]\n  %m = max %s {tc->t} : F[64]\n  "
+                                "%y = cast %m : i32[64]"},
+                               {"max", NULL, "%x: F[64,37]",
+                                "%s = log %x : F[64,37]\n  %m = max %s {tc->t} : F[64]\n "
+                                " %y = cast %m : i32[64]"}};
+    for (int i = 0; i < ARRAY_LEN(s); i++) {
+        EXPECT(run_sample(&s[i], "native", 1, APART));
+        EXPECT(run_sample(&s[i], "x86-64-v2", 2, APART));
+    }
+}
+
 /* Ids come from users' files: no abort, and one answer for any number of threads. */
 TEST(ids_outside_of_a_table) {
     static int32_t id[5000];
