@@ -141,28 +141,36 @@ static uint64_t find(Jit *j, const char *name) {
     return found.address;
 }
 
-/* Linking is lazy: look up the object's symbols until one is found, which links it all,
- * so that an object that does not link is known here and not at some later call. */
-static void link_now(Jit *j, LLVMMemoryBufferRef buffer, const JitSymbol *symbols,
-                     int n) {
+/* The first function of the object that can be looked up, and its address; NULL: there is none.
+ * Text of the object. */
+static const char *first_function(Jit *j, LLVMBinaryRef binary, uint64_t *address) {
+    const char *found = NULL;
+    LLVMSymbolIteratorRef at = LLVMObjectFileCopySymbolIterator(binary);
+    for (; !found && !j->error[0] && !LLVMObjectFileIsSymbolIteratorAtEnd(binary, at);
+         LLVMMoveToNextSymbol(at)) {
+        const char *name = LLVMGetSymbolName(at);
+        /* what another object or the process has counts only where it is defined */
+        if (!name[0] || !LLVMGetSymbolSize(at)) continue;
+        *address = find(j, name);
+        if (*address) found = name;
+    }
+    LLVMDisposeSymbolIterator(at);
+    return found;
+}
+
+/* Linking is lazy: looking up a function links its object and all that it refers to, so that an
+ * object that does not link is known here and not at some later call. */
+static void link_now(Jit *j, LLVMMemoryBufferRef buffer) {
     char *message = NULL;
+    uint64_t address;
     LLVMBinaryRef binary = LLVMCreateBinary(buffer, NULL, &message);
     if (!binary) {
         snprintf(j->error, sizeof j->error, "%s", message);
         LLVMDisposeMessage(message);
         return;
     }
-    bool linked = false;
-    LLVMSymbolIteratorRef at = LLVMObjectFileCopySymbolIterator(binary);
-    while (!linked && !j->error[0] && !LLVMObjectFileIsSymbolIteratorAtEnd(binary, at)) {
-        const char *name = LLVMGetSymbolName(at);
-        linked = name[0] && !is_given(symbols, n, name) &&
-                 !is_given(libc_symbols, ARRAY_LEN(libc_symbols), name) && find(j, name);
-        LLVMMoveToNextSymbol(at);
-    }
-    if (!linked && !j->error[0])
+    if (!first_function(j, binary, &address) && !j->error[0])
         snprintf(j->error, sizeof j->error, "the object defines no function");
-    LLVMDisposeSymbolIterator(at);
     LLVMDisposeBinary(binary);
 }
 
@@ -182,27 +190,33 @@ static bool jit_open(Jit *j, Target *t) {
     return true;
 }
 
-/* Adds the object to an opened Jit and links it; false with the reason in j->error. */
-static bool load(Jit *j, const void *object, size_t n, const JitSymbol *symbols,
+/* Adds the objects to an opened Jit and links them; false with the reason in j->error. */
+static bool load(Jit *j, const JitObject *objects, int n, const JitSymbol *symbols,
                  int nsymbols) {
     note(j, define(j, symbols, nsymbols));
+    for (int i = 0; i < n && !j->error[0]; i++) {
+        LLVMMemoryBufferRef copy = LLVMCreateMemoryBufferWithMemoryRangeCopy(
+            objects[i].bytes, objects[i].n, "object");
+        note(j, LLVMOrcLLJITAddObjectFile(j->jit, j->code, copy));
+    }
     if (j->error[0]) return false;
-    LLVMMemoryBufferRef copy =
-        LLVMCreateMemoryBufferWithMemoryRangeCopy(object, n, "object");
-    note(j, LLVMOrcLLJITAddObjectFile(j->jit, j->code, copy));
-    if (j->error[0]) return false;
-    LLVMMemoryBufferRef view =
-        LLVMCreateMemoryBufferWithMemoryRange(object, n, "object", 0);
-    link_now(j, view, symbols, nsymbols);
+    LLVMMemoryBufferRef view = LLVMCreateMemoryBufferWithMemoryRange(
+        objects[0].bytes, objects[0].n, "object", 0);
+    link_now(j, view);
     LLVMDisposeMemoryBuffer(view);
     return !j->error[0];
 }
 
 Jit *jit_load(Target *t, const void *object, size_t n, const JitSymbol *symbols,
               int nsymbols, char *why, size_t why_size) {
+    return jit_load_all(t, &(JitObject){object, n}, 1, symbols, nsymbols, why, why_size);
+}
+
+Jit *jit_load_all(Target *t, const JitObject *objects, int n, const JitSymbol *symbols,
+                  int nsymbols, char *why, size_t why_size) {
     Jit *j = calloc(1, sizeof *j);
     if (!j) fail(EXIT_MEMORY, "out of memory");
-    if (jit_open(j, t) && load(j, object, n, symbols, nsymbols)) return j;
+    if (jit_open(j, t) && load(j, objects, n, symbols, nsymbols)) return j;
     snprintf(why, why_size, "%s", j->error);
     jit_free(j);
     return NULL;
@@ -244,15 +258,16 @@ static void add_functions(LLVMBinaryRef binary, const char *known, uint64_t addr
     LLVMDisposeSymbolIterator(at);
 }
 
-Text jit_functions(Arena *mem, Jit *j, const void *object, size_t n, const char *known) {
+Text jit_functions(Arena *mem, Jit *j, const void *object, size_t n) {
     Text out = text_new(mem);
-    uint64_t address = (uint64_t)(uintptr_t)jit_lookup(j, known);
+    uint64_t address;
     LLVMMemoryBufferRef view =
         LLVMCreateMemoryBufferWithMemoryRange(object, n, "object", 0);
     char *message = NULL;
     LLVMBinaryRef binary = LLVMCreateBinary(view, NULL, &message);
     if (!binary) die("an object that was linked: %s", message);
-    add_functions(binary, known, address, &out);
+    const char *known = first_function(j, binary, &address);
+    if (known) add_functions(binary, known, address, &out);
     LLVMDisposeBinary(binary);
     LLVMDisposeMemoryBuffer(view);
     return out;

@@ -9,6 +9,7 @@
 #ifndef STATOR_LOWER_H
 #define STATOR_LOWER_H
 #include "codegen/emit.h"
+#include "codegen/jit.h"
 #include "codegen/product.h"
 #include "codegen/rank_part.h"
 #include "codegen/rt_call.h"
@@ -29,17 +30,26 @@ typedef struct OwnFunction { /* generated code for products of one shape */
     const char *name;
 } OwnFunction;
 
+typedef struct Piece { /* see piece.h */
+    const char *name;
+    JitObject object;
+} Piece;
+
 typedef struct Lower {
     Arena *mem;
     Module *m;
     Emit *e; /* NULL: only sizes and products are wanted */
     int threads, vl;
-    const Target *target;
+    Target *target;
+    const char *compiler; /* what any code depends on: builds, versions, target */
+    bool no_cache;
     ProductChoices *choices; /* NULL: products have the form of the rule */
     Product *product;
-    int nproducts, product_cap, nattention, nrope;
+    int nproducts, product_cap, nrope;
     OwnFunction *own;
     int nown, own_cap;
+    Piece *piece;
+    int npieces, piece_cap;
     bool log_ops; /* ops tell when they begin and end, by their number in program_ops */
     int64_t nlogged;
     /* the function being lowered */

@@ -1,7 +1,7 @@
 /* lower_attn.c - attention ops as calls of emitted functions, one per shape. That of f16 is
  * f32's, on copies. */
 #include "codegen/attention.h"
-#include "codegen/lower.h"
+#include "codegen/piece.h"
 
 static AttnShape attention_shape(const Op *op, int threads) {
     const int64_t *q = op->in[ATTN_Q]->ty.dim, *k = op->in[ATTN_K]->ty.dim;
@@ -40,20 +40,15 @@ static const Part *probabilities(Lower *l, const Op *op, const AttnShape *s) {
     return p;
 }
 
-/* Emitted apart from the function that calls it; the builder comes back where it was. */
-static const char *attention_function(Lower *l, const Op *op, bool grad) {
+static const char *attention_function(Lower *l, const Op *op, int nparams) {
     AttnShape s = attention_shape(op, l->threads);
     s.part = probabilities(l, op, &s);
-    char *name = arena_printf(l->mem, "stator.attention.%d", l->nattention++);
-    LLVMValueRef fn = l->e->fn;
-    LLVMBasicBlockRef block = LLVMGetInsertBlock(l->e->b);
-    if (grad)
-        attention_grad_emit(l->e, name, &s);
+    Emit *e = piece_begin(l);
+    if (attention_is_grad(op))
+        attention_grad_emit(e, PIECE_NAME, &s);
     else
-        attention_emit(l->e, name, &s);
-    l->e->fn = fn;
-    LLVMPositionBuilderAtEnd(l->e->b, block);
-    return name;
+        attention_emit(e, PIECE_NAME, &s);
+    return piece_end(l, e, "attention", nparams);
 }
 
 /* ---- copies in f32, at the beginning of the workspace ---- */
@@ -93,7 +88,7 @@ static void pass_results(Lower *l, const Op *op, Arguments *a) {
 static void call(Lower *l, const Op *op, Arguments *a, int first) {
     a->at[a->n++] = lower_workspace(l, op, copies_bytes(op));
     if (attention_is_within(op)) a->at[a->n++] = lower_pointer(l, op->in[ATTN_FIRST]);
-    emit_call(l->e, attention_function(l, op, attention_is_grad(op)), a->at, a->n);
+    emit_call(l->e, attention_function(l, op, a->n), a->at, a->n);
     for (int i = 0; i < op->nout; i++)
         if (copy_bytes(op->out[i])) lower_rounded(l, op->out[i], a->at[first + i]);
 }

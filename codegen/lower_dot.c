@@ -1,5 +1,5 @@
 /* lower_dot.c - `dot` as oneDNN matmuls, of the matrices that ir/matmul.h finds. */
-#include "codegen/lower.h"
+#include "codegen/piece.h"
 #include "ir/matmul.h"
 
 /* Multiply-adds below which starting the threads costs more than they gain. */
@@ -65,17 +65,13 @@ static ProductShape shape_of(const Lower *l, const Op *op, DType factor, DType a
     return p;
 }
 
-/* Emitted apart from the function that calls it; the builder comes back where it was. */
 static const char *own_function(Lower *l, const OwnProduct *p) {
     for (int i = 0; i < l->nown; i++)
         if (!memcmp(&l->own[i].product, p, sizeof *p)) return l->own[i].name;
-    OwnFunction f = {.name = arena_printf(l->mem, "stator.product.%d", l->nown)};
+    Emit *e = piece_begin(l);
+    product_emit(e, PIECE_NAME, p);
+    OwnFunction f = {.name = piece_end(l, e, "product", PRODUCT_PARAMS)};
     memcpy(&f.product, p, sizeof *p);
-    LLVMValueRef fn = l->e->fn;
-    LLVMBasicBlockRef at = LLVMGetInsertBlock(l->e->b);
-    product_emit(l->e, f.name, p);
-    l->e->fn = fn;
-    LLVMPositionBuilderAtEnd(l->e->b, at);
     PUSH(l->mem, l->own, l->nown, l->own_cap, f);
     return f.name;
 }

@@ -1,4 +1,5 @@
 /* program.c - compiling a module into a program, its arena, and running it. */
+#include "codegen/bundle.h"
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
 #include "codegen/jit.h"
@@ -56,11 +57,18 @@ static Func *find_entry(const Module *m) {
     return entry;
 }
 
-/* Everything that the object depends on. */
+/* What every object depends on. */
+static const char *compiler_text(Arena *mem, const Target *target) {
+    Text t = text_new(mem);
+    text_add(&t, "%s\n%s\n", STATOR_BUILD_ID, jit_passes);
+    target_describe(target, &t);
+    return t.s;
+}
+
+/* Everything that those of the program depend on. */
 static char *cache_text(Arena *mem, const Program *p, const struct ProgramCode *code) {
     Text t = text_new(mem);
-    text_add(&t, "%s\n%s\nthreads %d\n", STATOR_BUILD_ID, jit_passes, p->threads);
-    target_describe(code->target, &t);
+    text_add(&t, "%sthreads %d\n", code->lower.compiler, p->threads);
     if (code->lower.log_ops) text_add(&t, "ops are logged\n");
     text_add(&t, "%s", module_print(mem, p->m));
     return t.s;
@@ -72,12 +80,15 @@ static void report(const CompileOptions *co, const char *what, double start) {
 }
 
 /* perf finds the names of generated functions in a file of this name. */
-static void name_for_perf(Jit *j, const void *bytes, size_t n) {
+static void name_for_perf(Jit *j, const JitObject *objects, int n) {
     Arena *mem = arena_new();
     const char *path = arena_printf(mem, "/tmp/perf-%d.map", (int)getpid());
-    Text functions = jit_functions(mem, j, bytes, n, "stator_entry");
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
-    int error = fd < 0 ? errno : fd_write(fd, functions.s, functions.n);
+    int error = fd < 0 ? errno : 0;
+    for (int i = 0; i < n && !error; i++) {
+        Text functions = jit_functions(mem, j, objects[i].bytes, objects[i].n);
+        error = fd_write(fd, functions.s, functions.n);
+    }
     if (error)
         fprintf(stderr, "warning: cannot write %s: %s; perf shows addresses\n", path,
                 strerror(error));
@@ -85,13 +96,18 @@ static void name_for_perf(Jit *j, const void *bytes, size_t n) {
     arena_free(mem);
 }
 
-static Jit *link_object(struct ProgramCode *code, const void *bytes, size_t n,
-                        bool must) {
-    char why[400];
-    Jit *j =
-        jit_load(code->target, bytes, n, symbols, ARRAY_LEN(symbols), why, sizeof why);
+/* The objects of a bundle. */
+static Jit *link_objects(Arena *mem, struct ProgramCode *code, const void *bytes,
+                         size_t size, bool must) {
+    char why[400] = "no bundle of objects";
+    int n = 0;
+    Jit *j = NULL;
+    JitObject *objects = bundle_read(mem, bytes, size, &n);
+    if (objects)
+        j = jit_load_all(code->target, objects, n, symbols, ARRAY_LEN(symbols), why,
+                         sizeof why);
     if (!j && must) die("linking generated code: %s", why);
-    if (j && code->lower.log_ops) name_for_perf(j, bytes, n);
+    if (j && code->lower.log_ops) name_for_perf(j, objects, n);
     return j;
 }
 
@@ -104,7 +120,7 @@ const char *program_build_id(void) {
     return STATOR_BUILD_ID;
 }
 
-/* All ranks run the object of rank 0, so they must be able to. */
+/* All ranks run the objects of rank 0, so they must be able to. */
 static void compare_targets(Arena *mem, const struct ProgramCode *code) {
     Text mine = text_new(mem);
     target_describe(code->target, &mine);
@@ -122,7 +138,7 @@ static void compare_targets(Arena *mem, const struct ProgramCode *code) {
 }
 
 /* The first rank of a stage compiles, or has compiled before; the others of the stage link
- * its object. */
+ * its objects. */
 static bool compiles(void) {
     return comm_rank() == comm_stage_first();
 }
@@ -130,14 +146,36 @@ static bool compiles(void) {
 static void receive(Arena *mem, Program *p) {
     size_t n = 0;
     void *bytes = comm_stage_bytes(mem, NULL, &n);
-    p->code->jit = link_object(p->code, bytes, n, true);
+    p->code->jit = link_objects(mem, p->code, bytes, n, true);
     p->cached = true;
 }
 
-static void send_object(const void *bytes, size_t size) {
+static void send_objects(const void *bytes, size_t size) {
     Arena *mem = arena_new(); /* for those of other stages */
     if (comm_size() > 1) comm_stage_bytes(mem, bytes, &size);
     arena_free(mem);
+}
+
+/* Compiles the program: the object of all but its pieces, and theirs. */
+static const void *compile(Arena *mem, Program *p, const CompileOptions *co, size_t *n) {
+    struct ProgramCode *code = p->code;
+    Lower *l = &code->lower;
+    Target *t = code->target;
+    double start = clock_seconds();
+    Emit *e = l->e = emit_new(mem, p->m->name, target_lanes(t), t->cpu, t->features);
+    lower_module(l, p->entry);
+    report(co, "lower", start);
+    start = clock_seconds();
+    Object *o = jit_compile(t, e->mod, NULL);
+    report(co, "llvm", start);
+    JitObject *all = NEW_ARRAY(mem, JitObject, (size_t)l->npieces + 1);
+    all[0] = (JitObject){o->bytes, o->n};
+    for (int i = 0; i < l->npieces; i++) all[i + 1] = l->piece[i].object;
+    const void *bundle = bundle_make(mem, all, l->npieces + 1, n);
+    object_free(o);
+    emit_free(e);
+    l->e = NULL;
+    return bundle;
 }
 
 static void generate(Arena *mem, Program *p, const CompileOptions *co) {
@@ -145,7 +183,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     char key[CACHE_KEY_CHARS];
     if (comm_size() > 1) compare_targets(mem, code);
     char *text = cache_text(mem, p, code);
-    /* The object contains the offsets of the plan and the shares of the threads. */
+    /* The objects contain the offsets of the plan and the shares of the threads. */
     agree_in_stage(
         mem, "program", text,
         "give all ranks as many cores, or the number in context.threads, and the same "
@@ -157,27 +195,16 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     cache_key(text, strlen(text), key);
     size_t n;
     void *kept = co->no_cache ? NULL : cache_get(mem, key, &n);
-    if (kept) code->jit = link_object(code, kept, n, false);
+    if (kept) code->jit = link_objects(mem, code, kept, n, false);
     p->cached = code->jit != NULL;
     if (p->cached) {
-        send_object(kept, n);
+        send_objects(kept, n);
         return;
     }
-    double start = clock_seconds();
-    Target *t = code->target;
-    Emit *e = code->lower.e =
-        emit_new(mem, p->m->name, target_lanes(t), t->cpu, t->features);
-    lower_module(&code->lower, p->entry);
-    report(co, "lower", start);
-    start = clock_seconds();
-    Object *o = jit_compile(t, e->mod, NULL);
-    report(co, "llvm", start);
-    if (!co->no_cache) cache_put(key, o->bytes, o->n);
-    send_object(o->bytes, o->n);
-    code->jit = link_object(code, o->bytes, o->n, true);
-    object_free(o);
-    emit_free(e);
-    code->lower.e = NULL;
+    const void *made = compile(mem, p, co, &n);
+    if (!co->no_cache) cache_put(key, made, n);
+    send_objects(made, n);
+    code->jit = link_objects(mem, code, made, n, true);
 }
 
 /* From the module to its planned entry. */
@@ -215,9 +242,11 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                           .vl = target_lanes(code->target),
                           .target = code->target,
                           .choices = co->choices,
+                          .no_cache = co->no_cache,
                           .log_ops = co->log_ops};
     plan_module(mem, p, passes, po, co->verbose);
     if (co->quick) target_hurry(code->target); /* not for what was measured */
+    code->lower.compiler = compiler_text(mem, code->target);
     p->plan = memory_plan(mem, p->entry);
     p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
     p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);

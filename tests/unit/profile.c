@@ -332,7 +332,7 @@ TEST(functions_are_where_their_names_say) {
     if (!j) test_fail(__FILE__, __LINE__, "%s", why);
     unsigned long long inner =
         ((unsigned long long (*)(void))(uintptr_t)jit_lookup(j, "address"))();
-    char *text = jit_functions(mem(), j, o->bytes, o->n, "square").s, *save = NULL;
+    char *text = jit_functions(mem(), j, o->bytes, o->n).s, *save = NULL;
     int met = 0, lines = 0;
     for (char *line = strtok_r(text, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save), lines++) {
