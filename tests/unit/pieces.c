@@ -1,0 +1,63 @@
+/* pieces.c (test) - what programs have in common is compiled once: products and attention of a
+ * shape are objects of their own in the cache. */
+#include "runs.h"
+#include <dirent.h>
+
+TEST_LABEL(SLOW);
+
+static int objects(void) {
+    int n = 0;
+    DIR *d = opendir(in_temp("cache"));
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t length = strlen(e->d_name);
+        n += length > 2 && !strcmp(e->d_name + length - 2, ".o");
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+static const char *trained(const char *config, const char *keys, bool kept) {
+    static int runs;
+    const char *run = in_temp(arena_printf(mem(), "run%d", runs++));
+    setenv("STATOR_CACHE", kept ? in_temp("cache") : "off", 1);
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s %s", config, run, keys));
+    EXPECT(!strstr(said(), "(from the cache)"));
+    return run;
+}
+
+/* What a run adds to the cache. Products of bf16 are ours on every CPU, whatever their size. */
+static int added_by(const char *config, const char *keys) {
+    int before = objects();
+    test_at("%s", keys);
+    trained(config,
+            arena_printf(mem(),
+                         "--model.model_config.compute_dtype bfloat16 "
+                         "--context.jit_level O0 %s",
+                         keys),
+            true);
+    return objects() - before;
+}
+
+TEST_LIMIT(only_what_is_new_is_compiled, 240) {
+    const char *config = runs_small_config(4, 0);
+    int all = added_by(config, "");
+    printf("  %d objects of the first\n", all);
+    EXPECT(all > 5);
+    EXPECT_INT(added_by(config, "--optimizer.type SGD"), 1);
+    EXPECT_INT(added_by(config, "--recompute_config.recompute True"), 1);
+    EXPECT_INT(added_by(config, "--model.model_config.num_layers 3"), 1);
+    EXPECT(added_by(config, "--context.cpu x86-64-v2") > 5);
+    EXPECT(added_by(config, "--context.jit_level O2") > 5);
+    EXPECT(added_by(config, "--model.model_config.attention_probs_dropout_prob 0.3") > 2);
+}
+
+/* With objects of another program, and with none that is kept. */
+TEST_LIMIT(losses_are_those_without_a_cache, 240) {
+    const char *config = runs_small_config(4, 0),
+               *keys = "--recompute_config.recompute True";
+    trained(config, "", true);
+    int before = objects();
+    const char *run = trained(config, keys, true);
+    EXPECT_INT(objects() - before, 1);
+    runs_expect_same_losses(run, trained(config, keys, false), 4);
+}
