@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_LAYOUT (256u << 20)
@@ -149,6 +150,27 @@ static const char *read_table(Load *l, const char **text) {
     return wrong;
 }
 
+/* What a file has on every host that shares its disk, and no copy of it on another: a copy may
+ * be damaged where nobody looks. "": there is none. */
+static const char *identity(Arena *mem, const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return "";
+    return arena_printf(mem, "%llu %lld %lld.%09ld", (unsigned long long)st.st_ino,
+                        (long long)st.st_size, (long long)st.st_ctim.tv_sec,
+                        st.st_ctim.tv_nsec);
+}
+
+/* On all ranks: which see the very folder of rank 0, whose manifest has this text? */
+static void find_remote(Load *l, bool root, const char *text) {
+    const char *mine, *here;
+    here = identity(l->mem, path_join(l->mem, l->folder, "manifest.json"));
+    bool same = !strcmp(here, group_share(&l->group, l->mem, here));
+    bool seen = root;
+    if (!root && same && !manifest_fetch(l->mem, l->folder, &mine))
+        seen = !strcmp(mine, text);
+    group_find_remote(&l->group, l->mem, seen);
+}
+
 /* The manifest and the table, as rank 0 finds them, on all ranks. */
 static const char *read_head(Load *l) {
     const char *text = "", *wrong = NULL;
@@ -156,13 +178,10 @@ static const char *read_head(Load *l) {
     if (root) wrong = manifest_fetch(l->mem, l->folder, &text);
     wrong = group_agree_wrong(&l->group, l->mem, wrong);
     if (wrong) return wrong;
-    const char *mine = "";
     text = group_share(&l->group, l->mem, text);
     wrong = manifest_parse(l->mem, text, &l->m);
     if (wrong || l->m.version > CKPT_VERSION) return wrong;
-    bool seen = root;
-    if (!root && !manifest_fetch(l->mem, l->folder, &mine)) seen = !strcmp(mine, text);
-    group_find_remote(&l->group, l->mem, seen);
+    find_remote(l, root, text);
     text = "";
     if (root) wrong = manifest_sizes(l->mem, l->folder, &l->m);
     if (root && !wrong) wrong = read_table(l, &text);

@@ -111,6 +111,35 @@ TEST_LIMIT(a_named_checkpoint_that_rank_0_alone_sees, 120) {
     expect_trained(words, "resumed after step 2");
 }
 
+/* Rank 1's host has a copy of rank 0's checkpoint, with other bytes in the middle of the weights,
+ * or without them: what it trains on is rank 0's. */
+TEST_LIMIT(a_copy_of_a_checkpoint_that_is_damaged, 120) {
+    make_folders();
+    const char *config = runs_small_config(4, 4), *whole = in_temp("whole");
+    const char *more = "--runner_config.max_steps 6 --lr_schedule.total_steps 6";
+    const char *kept = path_join(mem(), there, "run/ckpt/step_00000004");
+    const char *file = path_join(mem(), kept, "model.safetensors");
+    const char *run = path_join(mem(), here, "run"), *first = in_temp("first");
+    expect_trained(arena_printf(mem(), "%s --output_dir run", config), "done ");
+    copy(run, first);
+    ranks_run(2, config, first, more);
+    copy(path_join(mem(), run, "ckpt"), path_join(mem(), there, "run"));
+    size_t n;
+    char *bytes = file_read(mem(), file, 1 << 24, &n, EXIT_DATA);
+    memset(bytes + n / 2, 0, n / 4);
+    EXPECT_INT(file_write_atomic(file, bytes, n), 0);
+    copy(run, whole);
+    expect_trained(arena_printf(mem(), "%s --output_dir run %s", config, more),
+                   "1 of 2 ranks (the first: rank 1 on ");
+    runs_expect_same_losses(first, run, 6);
+    remove_all(run);
+    copy(whole, run);
+    EXPECT_INT(unlink(file), 0);
+    expect_trained(arena_printf(mem(), "%s --output_dir run %s", config, more),
+                   "resumed after step 4");
+    runs_expect_same_losses(first, run, 6);
+}
+
 /* ---- configuration and model ---- */
 
 TEST(a_configuration_that_one_rank_has_not) {
