@@ -24,14 +24,27 @@ static void close_metrics(Train *t) {
     t->metrics = NULL;
 }
 
+static bool saves(const Train *t) {
+    return t->job.cfg->checkpoint_save_checkpoint_steps > 0;
+}
+
+/* Nothing is left to do, but the checkpoint with all steps may be one of another folder. */
+static void nothing_to_do(Train *t) {
+    report_say(t, "all %lld steps are done already%s", (long long)t->steps,
+               t->step == t->steps
+                   ? ""
+                   : arena_printf(t->mem, ": the checkpoint is of step %lld",
+                                  (long long)t->step));
+    if (saves(t) && t->saved_step != t->step) train_state_save(t);
+}
+
 static int finish(Train *t) {
-    bool saves = t->job.cfg->checkpoint_save_checkpoint_steps > 0;
     report_plot(t);
     if (t->job.cfg->dump[0]) dump_write(t);
     close_metrics(t);
     predict_end(t);
     report_end(t);
-    if (!saves || t->saved_step == t->step) return 0;
+    if (!saves(t) || t->saved_step == t->step) return 0;
     if (comm_rank() == 0)
         fprintf(stderr, "stator: error: the final weights are not saved (see the warning "
                         "above)\n");
@@ -55,12 +68,7 @@ int cmd_train(int argc, char **argv) {
     open_metrics(&t);
     tasks_draw_schedule(&t);
     profile_start(&t);
-    if (t.step >= t.steps)
-        report_say(&t, "all %lld steps are done already%s", (long long)t.steps,
-                   t.step == t.steps
-                       ? ""
-                       : arena_printf(t.mem, ": the checkpoint is of step %lld",
-                                      (long long)t.step));
+    if (t.step >= t.steps) nothing_to_do(&t);
     int code = train_loop(&t);
     watch_task("end of the run", -1, false);
     profile_end(&t);

@@ -82,6 +82,7 @@ typedef struct Train {
     int64_t updated_step; /* the last that was an update; 0: none */
     double first_loss;    /* of the first update of the run; NAN: none yet */
     bool went_back;       /* before the newest checkpoint, which had diverged */
+    const char *loaded;   /* the checkpoint that the run goes on from; NULL: none */
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];
@@ -130,11 +131,19 @@ const char *train_state_weights(Train *t);
 void train_state_save(Train *t);
 /* As the one checkpoint in `dir`; t->saved_step stays. */
 void train_state_save_best(Train *t, const char *dir);
-/* A file or folder of an earlier run gets another name; on rank 0. */
-void train_move_aside(const Train *t, const char *path);
 /* Name of a parameter with an element that is inf or NaN on any rank, the same on all
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);
+
+/* train_aside.c: what other runs left in the folders of this one; all of it on rank 0. */
+/* Keeps other runs from writing to the folder of checkpoints; makes it, if any are saved. */
+void aside_lock_checkpoints(Train *t);
+/* A file or folder of an earlier run gets another name. */
+void aside_move(const Train *t, const char *path);
+/* Of a run that goes on from a checkpoint in its folder, those of later steps, which would be
+ * taken for newer ones; of one whose state is from elsewhere, or new, everything that another
+ * run has written. */
+void aside_move_others(Train *t);
 
 /* train_changes.c: says what differs from the run that is gone on with, whose state in the
  * checkpoint `s` is; then the bits differ too. */

@@ -36,7 +36,7 @@ double best_start(Train *t) {
     if (comm_rank() == 0) {
         int64_t step = newest_step(t);
         if (step > t->start_step)
-            train_move_aside(t, best_folder(t));
+            aside_move(t, best_folder(t));
         else if (step >= 0)
             best = loss_at(t, step);
     }

@@ -10,11 +10,7 @@
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
 #include "runtime/store/ckpt_files.h"
-#include <errno.h>
 #include <math.h>
-#include <unistd.h>
-
-enum { MAX_ASIDE = 10000 };
 
 /* ---- what is saved ---- */
 
@@ -300,8 +296,10 @@ static bool load_latest(Train *t, const char *dir, char **state) {
     bool found =
         ckpt_load_latest(t->mem, dir, t->tensor, t->ntensor, state, &t->step, &damaged);
     say_lines(t, damaged.s);
-    if (found) leave_diverged(t, dir, state);
-    return found;
+    if (!found) return false;
+    leave_diverged(t, dir, state);
+    t->loaded = folder_of_step(t->mem, dir, t->step);
+    return true;
 }
 
 /* `resume` names a checkpoint, a run folder or a folder of checkpoints; as rank 0 sees
@@ -311,19 +309,11 @@ static void load_named(Train *t, const char *path, char **state) {
     if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
         return;
+        t->loaded = path;
     }
     if (load_latest(t, path_join(t->mem, path, RUN_CHECKPOINTS), state)) return;
     if (load_latest(t, path, state)) return;
     fail(EXIT_CHECKPOINT, "resume: there is no checkpoint in %s", path);
-}
-
-/* A run that goes on from a checkpoint elsewhere begins a new folder. */
-static int64_t began_of(const Train *t, const Json *s) {
-    bool named = strcmp(t->job.cfg->resume, "auto") != 0;
-    bool anew = comm_rank() == 0 && named &&
-                !file_exists(path_join(t->mem, t->run_dir, RUN_METRICS));
-    if (comm_max_i64(anew)) return t->step;
-    return json_get_i64(s, "began_step", 0, t->step, -1);
 }
 
 static bool resume(Train *t) {
@@ -341,80 +331,27 @@ static bool resume(Train *t) {
         report_say(t, "note: init_from is not used: a checkpoint is there");
     const Json *s = parse_state(t, state);
     restore_counts(t, s);
-    t->began_step = began_of(t, s);
+    t->began_step = json_get_i64(s, "began_step", 0, t->step, -1);
     train_say_changes(t, s);
     train_go_on_with_data(t, s);
     return true;
 }
 
-/* ---- checkpoints of another run in the same folder ---- */
-
-/* A folder that cannot be made is said when it is saved to. */
-static void lock_checkpoints(Train *t) {
-    if (comm_rank() != 0) return;
-    if (t->ckpt_lock_fd >= 0) close(t->ckpt_lock_fd);
-    t->ckpt_lock_fd = -1;
-    if (t->job.cfg->checkpoint_save_checkpoint_steps > 0) dir_make(t->ckpt_dir);
-    if (!file_exists(t->ckpt_dir)) return;
-    t->ckpt_lock_fd =
-        folder_lock(t->ckpt_dir, t->lock_fd, "--callbacks.CheckpointMonitor.directory");
+/* A checkpoint that lies elsewhere is none of this run, nor is what it says was good there. */
+static void keep_to_own(Train *t) {
+    int64_t *const step[] = {&t->saved_step, &t->good_step};
+    for (int i = 0; i < ARRAY_LEN(step); i++)
+        if (*step[i] >= 0 &&
+            !is_there(t->mem, folder_of_step(t->mem, t->ckpt_dir, *step[i]), *step[i]))
+            *step[i] = -1;
 }
 
-static const char *name_aside(const Train *t, const char *path) {
-    for (int i = 1; i < MAX_ASIDE; i++) {
-        const char *to = arena_printf(t->mem, "%s.before-%d", path, i);
-        if (!file_exists(to)) return to;
-    }
-    fail(EXIT_CHECKPOINT, "%s has too many earlier copies; remove some", path);
-}
-
-static void move(const char *path, const char *to) {
-    if (rename(path, to) != 0)
-        fail(EXIT_CHECKPOINT, "cannot move %s to %s: %s", path, to, strerror(errno));
-}
-
-void train_move_aside(const Train *t, const char *path) {
-    const char *to = name_aside(t, path);
-    move(path, to);
-    report_say(t, "note: %s of an earlier run is now %s", path, to);
-}
-
-/* The checkpoint that the run goes on from stays in its place. */
-static void move_later(const Train *t, const CkptEntry *entry, int n) {
-    const char *to = name_aside(t, t->ckpt_dir);
-    int error = dir_make(to);
-    if (error)
-        fail(EXIT_CHECKPOINT, "cannot make the folder %s: %s", to, strerror(error));
-    for (int i = 0; i < n; i++)
-        if (!entry[i].tmp && entry[i].step > t->step)
-            move(path_join(t->mem, t->ckpt_dir, entry[i].name),
-                 path_join(t->mem, to, entry[i].name));
-    report_say(t, "note: checkpoints of steps after %lld are now in %s",
-               (long long)t->step, to);
-}
-
-/* Checkpoints above the step that this run starts from would be taken for newer ones at
- * the next start. They are the user's: moved, not deleted. */
-static void clear_later(Train *t) {
-    CkptEntry *entry;
-    int n;
-    bool later = false;
-    bool may = strcmp(t->job.cfg->resume, "auto") != 0 || t->went_back;
-    if (!may || comm_rank() != 0) return;
-    if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) return;
-    for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
-    if (!later) return;
-    if (!strcmp(t->job.cfg->resume, "auto")) {
-        move_later(t, entry, n);
-        return;
-    }
-    train_move_aside(t, t->ckpt_dir);
-    lock_checkpoints(t); /* of the folder that is made in its place */
-    static const char *const lines[] = {RUN_METRICS, RUN_VALIDATION, RUN_SAMPLES};
-    for (int i = 0; i < ARRAY_LEN(lines) && t->step == 0; i++) {
-        const char *path = path_join(t->mem, t->run_dir, lines[i]);
-        if (file_exists(path)) train_move_aside(t, path);
-    }
+/* A run that goes on from a checkpoint elsewhere begins a new folder. */
+static void begin_folder(Train *t) {
+    bool named = t->loaded && strcmp(t->job.cfg->resume, "auto") != 0;
+    bool anew = comm_rank() == 0 && named &&
+                !file_exists(path_join(t->mem, t->run_dir, RUN_METRICS));
+    if (comm_max_i64(anew)) t->began_step = t->step;
 }
 
 static bool is_finite(const float *x, int64_t n) {
@@ -448,7 +385,7 @@ static void look_at_weights(Train *t) {
 
 void train_state_start(Train *t) {
     t->tensor = program_tensors(t->mem, t->program, &t->ntensor);
-    lock_checkpoints(t);
+    aside_lock_checkpoints(t);
     if (comm_rank() == 0) data_fingerprint(t->data, t->data_print);
     t->saved_step = t->good_step = -1;
     t->first_loss = NAN;
@@ -458,7 +395,9 @@ void train_state_start(Train *t) {
         first_weights(t);
     t->start_step = t->step;
     look_at_weights(t);
-    clear_later(t);
+    aside_move_others(t);
+    keep_to_own(t);
+    begin_folder(t);
     products_keep_beside(t);
     comm_barrier();
 }
