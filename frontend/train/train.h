@@ -129,8 +129,8 @@ void train_state_start(Train *t);
  * Returns the folder they are from. */
 const char *train_state_weights(Train *t);
 void train_state_save(Train *t);
-/* As the one checkpoint in `dir`; t->saved_step stays. */
-void train_state_save_best(Train *t, const char *dir);
+/* As the one checkpoint in `dir`; t->saved_step stays. Is it there? On all ranks the same. */
+bool train_state_save_best(Train *t, const char *dir);
 /* Name of a parameter with an element that is inf or NaN on any rank, the same on all
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);

@@ -46,6 +46,5 @@ double best_start(Train *t) {
 
 void best_save(Train *t, double loss, double *best) {
     if (!t->job.cfg->checkpoint_save_best || !(loss < *best)) return;
-    *best = loss;
-    train_state_save_best(t, best_folder(t));
+    if (train_state_save_best(t, best_folder(t))) *best = loss;
 }

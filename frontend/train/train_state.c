@@ -94,7 +94,7 @@ static void make_metrics_anew(Train *t) {
                    t->run_dir);
 }
 
-/* A save may fail after the point from which the checkpoint counts. */
+/* As far as sizes tell; on all ranks. */
 static bool is_there(Arena *mem, const char *folder, int64_t step) {
     Manifest m;
     bool good = comm_rank() == 0 && !manifest_read(mem, folder, &m) && m.step == step;
@@ -115,7 +115,7 @@ static int make_folder(const char *dir, char *why, size_t size) {
     return error;
 }
 
-void train_state_save_best(Train *t, const char *dir) {
+bool train_state_save_best(Train *t, const char *dir) {
     Arena *mem = arena_new();
     char why[1024] = "";
     watch_task("saving the best checkpoint, of step", t->step, false);
@@ -123,13 +123,14 @@ void train_state_save_best(Train *t, const char *dir) {
     if (!error)
         error = ckpt_save(dir, t->step, t->tensor, t->ntensor, state_json(t, mem), 1, -1,
                           why, sizeof why);
-    if (error)
+    if (error > 0)
         report_say(t, "WARNING: no best checkpoint of step %lld: %s; training goes on",
                    (long long)t->step, why);
     else
-        report_say(t, "saved %s/step_%08lld (lowest validation loss)", dir,
-                   (long long)t->step);
+        report_say(t, "saved %s/step_%08lld (lowest validation loss)%s%s", dir,
+                   (long long)t->step, error ? ", but: " : "", error ? why : "");
     arena_free(mem);
+    return error <= 0;
 }
 
 void train_state_save(Train *t) {
@@ -150,7 +151,7 @@ void train_state_save(Train *t) {
         report_say(t, "saved %s/step_%08lld (%.1f s)", t->ckpt_dir, (long long)t->step,
                    clock_seconds() - start);
         if (why[0]) report_say(t, "note: %s", why);
-    } else if (is_there(mem, folder_of_step(mem, t->ckpt_dir, t->step), t->step)) {
+    } else if (error < 0) {
         t->saved_step = t->step;
         report_say(t, "WARNING: saved %s/step_%08lld, but: %s; training goes on",
                    t->ckpt_dir, (long long)t->step, why);
@@ -308,8 +309,8 @@ static void load_named(Train *t, const char *path, char **state) {
     bool one = comm_rank() == 0 && file_exists(path_join(t->mem, path, "manifest.json"));
     if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
-        return;
         t->loaded = path;
+        return;
     }
     if (load_latest(t, path_join(t->mem, path, RUN_CHECKPOINTS), state)) return;
     if (load_latest(t, path, state)) return;

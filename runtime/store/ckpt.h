@@ -40,7 +40,7 @@ typedef struct CkptTensor {
  * (-1: none), which the caller knows to be good. Returns 0, or an errno
  * value with a sentence in `why`: nothing of the attempt is left and the older ones are
  * untouched, so the caller may go on and try again. A failure after the rename (latest,
- * deleting) is reported the same way, the new checkpoint is then good nevertheless.
+ * deleting) is minus an errno value: the new checkpoint is good nevertheless.
  * Of several ranks each writes what it holds; of what several hold each tensor is written
  * by one, so that all write about as much. Ranks that do not see rank 0's folder (hosts
  * that share no disk) send theirs to rank 0, in small pieces, and then it is always the

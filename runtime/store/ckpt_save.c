@@ -21,6 +21,7 @@ typedef struct Save {
     CkptGroup group;
     const CkptTensor *const *t; /* [1], or [ranks] when one process plays all */
     int n, played;
+    bool published;  /* on rank 0: the checkpoint has its name */
     const int *copy; /* of each tensor, that is written; NULL: the first */
     Text table;
     Manifest manifest;
@@ -271,6 +272,7 @@ static int publish(Save *s) {
         ckpt_reach("exchanged");
     }
     ckpt_reach("rename.after");
+    s->published = true;
     if (fsync(s->dir_fd) != 0) return give_up(s, errno, "sync the folder of", s->name);
     return 0;
 }
@@ -332,13 +334,14 @@ static int make_on_root(Save *s) {
 static int finish_on_root(Save *s) {
     if (!is_root(s)) return 0;
     int error = write_manifest(s);
-    return error ? error : publish(s);
+    if (!error) error = publish(s);
+    return s->published ? -error : error;
 }
 
 static int tidy_on_root(Save *s, int keep, int64_t spare) {
     if (!is_root(s)) return 0;
     int error = point_latest(s);
-    return error ? error : delete_older(s, keep, spare);
+    return -(error ? error : delete_older(s, keep, spare));
 }
 
 /* Nothing but a failed attempt, or the old one after an exchange, is .tmp now. */
