@@ -282,10 +282,12 @@ static const char *who_stopped(void) {
 static int stopped(Train *t) {
     if (t->saved_step != t->step) train_state_save(t);
     report_plot(t);
-    bool itself = !strcmp(t->job.cfg->resume, "auto");
-    report_say(t, "stopped by %s after step %lld; the same command%s goes on from there",
-               who_stopped(), (long long)t->step, itself ? "" : " with --resume auto");
-    return t->saved_step == t->step ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
+    bool itself = !strcmp(t->job.cfg->resume, "auto"), saved = t->saved_step == t->step;
+    const char *next = itself ? "the same command goes on from there"
+                              : "the same command with --resume auto goes on from there";
+    report_say(t, "stopped by %s after step %lld; %s", who_stopped(), (long long)t->step,
+               saved ? next : checkpoints_left(t));
+    return saved ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
 }
 
 /* Draws the loss when a minute has gone by, so that its cost never shows. */
