@@ -42,11 +42,13 @@ void aside_move(const Train *t, const char *path) {
 }
 
 /* The checkpoint that the run goes on from, and those before it, stay in their place. */
-static void move_later(const Train *t, const CkptEntry *entry, int n) {
+static void move_later(const Train *t) {
     const char *to = name_aside(t, t->ckpt_dir);
-    int error = dir_make(to);
+    CkptEntry *entry;
+    int n, error = dir_make(to);
+    if (!error) error = ckpt_list(t->mem, t->ckpt_dir, &entry, &n);
     if (error)
-        fail(EXIT_CHECKPOINT, "cannot make the folder %s: %s", to, strerror(error));
+        fail(EXIT_CHECKPOINT, "cannot move checkpoints to %s: %s", to, strerror(error));
     for (int i = 0; i < n; i++)
         if (!entry[i].tmp && entry[i].step > t->step)
             move(path_join(t->mem, t->ckpt_dir, entry[i].name),
@@ -65,38 +67,38 @@ static bool goes_on_here(const Train *t) {
     return from.st_dev == here.st_dev && from.st_ino == here.st_ino;
 }
 
-/* Of those above `after`. */
-static int count_checkpoints(const CkptEntry *entry, int n, int64_t after) {
-    int count = 0;
+/* Checkpoints of steps above `after` in a folder. */
+static int count_checkpoints(const Train *t, const char *folder, int64_t after) {
+    CkptEntry *entry;
+    int n, count = 0;
+    if (ckpt_list(t->mem, folder, &entry, &n) != 0) return 0;
     for (int i = 0; i < n; i++) count += !entry[i].tmp && entry[i].step > after;
     return count;
 }
 
 /* What is there was written by a run that had another state at these steps. */
 static void move_all(Train *t, bool checkpoints) {
-    static const char *const names[] = {RUN_METRICS, RUN_VALIDATION, RUN_SAMPLES,
-                                        RUN_BEST};
+    static const char *const lines[] = {RUN_METRICS, RUN_VALIDATION, RUN_SAMPLES};
+    const char *best = path_join(t->mem, t->run_dir, RUN_BEST);
     if (checkpoints) {
         aside_move(t, t->ckpt_dir);
         aside_lock_checkpoints(t); /* of the folder that is made in its place */
     }
-    for (int i = 0; i < ARRAY_LEN(names); i++) {
-        const char *path = path_join(t->mem, t->run_dir, names[i]);
+    if (count_checkpoints(t, best, -1)) aside_move(t, best);
+    for (int i = 0; i < ARRAY_LEN(lines); i++) {
+        const char *path = path_join(t->mem, t->run_dir, lines[i]);
         struct stat st;
         if (stat(path, &st) == 0 && st.st_size > 0) aside_move(t, path);
     }
 }
 
 void aside_move_others(Train *t) {
-    CkptEntry *entry;
-    int n;
     if (comm_rank() != 0) return;
-    if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) n = 0;
     if (!goes_on_here(t)) {
-        bool any = count_checkpoints(entry, n, -1) > 0;
+        bool any = count_checkpoints(t, t->ckpt_dir, -1) > 0;
         if (any || !t->loaded) move_all(t, any);
         return;
     }
     bool newest = !strcmp(t->job.cfg->resume, "auto") && !t->went_back;
-    if (!newest && count_checkpoints(entry, n, t->step)) move_later(t, entry, n);
+    if (!newest && count_checkpoints(t, t->ckpt_dir, t->step)) move_later(t);
 }
