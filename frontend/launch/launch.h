@@ -16,6 +16,7 @@
  *   {"rank": 1, "pid": 1234, "host": "a"}                       it has started
  *   {"rank": 1, "code": 3, "host": "a", "message": "..."}       why it ends
  *   {"rank": 1, "code": 6, "host": "a", "hung": "..."}          another rank says so of it
+ *   {"rank": 0, "ends": 4, "host": "a"}                         all end so: it has said why
  *   {"rank": 1, "signal": 9, "host": "a", "said": "..."}        its guard: it was killed
  *   {"rank": 1, "code": 3, "host": "a", "said": "..."}          its guard: it has ended
  * and "log": the rank's file, once there is one. `said` are the last lines of the log. */
@@ -33,6 +34,10 @@ void launch_rank_start(void);
  * there, what was kept back first; rank 0 stays at the terminal. Failures are still told
  * there. */
 void launch_redirect_output(const char *logs, int rank, int fd);
+
+/* All ranks are about to end with this code, which is not 0, by themselves; rank 0, which calls
+ * this, has said why at the terminal: no rank is blamed. */
+void launch_say_end(int code);
 
 /* Columns of the terminal that stdout is: 0: it is none, though mpirun may have put one
  * before a file; -1: stdout itself knows. */

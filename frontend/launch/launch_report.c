@@ -31,6 +31,7 @@ struct LaunchReport {
     size_t n;
     Failure failure[MAX_FAILURES];
     int nfailure;
+    int ends;              /* with what all ranks end together; 0: nobody has said so */
     bool started;          /* a rank has come as far as to say so */
     bool losing;           /* mpirun has said that a daemon went away */
     const char *lost_host; /* whose, or NULL */
@@ -89,8 +90,11 @@ static bool take_report(LaunchReport *r, const char *text, size_t n) {
     const char *copy = arena_strndup(r->mem, text, n);
     const Json *v = json_parse(r->mem, "report", copy, n, LINE_BYTES, EXIT_DATA);
     int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
+    const Json *ends = json_get(v, "ends");
     if (json_get(v, "pid"))
         r->started = true;
+    else if (ends)
+        r->ends = (int)json_i64(ends, 1, 255);
     else
         take_failure(r, rank, v);
     catch_end(&c);
@@ -295,9 +299,8 @@ static int end_code(LaunchReport *r, const Failure *f, int status, int64_t oom_k
     int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (f) code = f->message || !f->signal ? f->code : 128 + f->signal;
     if (code == 0) return 0;
-    /* train said itself why all of its ranks end together; a 1 that no rank reported is
-     * mpirun's own */
-    bool together = code == EXIT_SIGNALLED || (f && code == EXIT_DIVERGED);
+    /* rank 0 said itself why all end together */
+    bool together = code == EXIT_SIGNALLED || code == r->ends;
     bool told = f && f->message;
     if (together && !told && !r->program) return code;
     if (stopped && !told && (!f || f->signal)) {

@@ -113,6 +113,7 @@ int cmd_eval(int argc, char **argv) {
     bool finite = eval_report(&e);
     data_close(e.t.data);
     program_free(e.t.program);
+    if (!finite && comm_rank() == 0) launch_say_end(EXIT_DIVERGED);
     arena_free(e.t.mem);
     comm_end();
     watch_stop();

@@ -84,6 +84,7 @@ int cmd_train(int argc, char **argv) {
     if (t.log) fclose(t.log);
     if (t.lock_fd >= 0) close(t.lock_fd);
     if (t.ckpt_lock_fd >= 0) close(t.ckpt_lock_fd);
+    if (code && comm_rank() == 0) launch_say_end(code);
     arena_free(t.mem);
     comm_end();
     watch_stop();

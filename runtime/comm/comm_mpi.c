@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG_CONTROL = 1, TAG_LINK = 2, TAG_STAGE = 3, EXIT_NETWORK = 1 };
+enum { TAG_CONTROL = 1, TAG_LINK = 2, TAG_STAGE = 3 };
 
 static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
 static bool started;
@@ -27,13 +27,17 @@ static bool alone;       /* comm_alone */
 static CommWorld of_all; /* what comm_world is when this rank is not alone */
 static int thread_level; /* that MPI grants */
 
+/* In any thread, so no fail(): its catcher may be another one's. */
 static _Noreturn void call_failed(int rc, const char *call) {
-    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    char text[MPI_MAX_ERROR_STRING + 1] = "", message[1024];
     int n = 0;
     if (MPI_Error_string(rc, text, &n) != MPI_SUCCESS) n = 0;
     text[n] = 0;
-    fprintf(stderr, "stator: error: %s failed on rank %d (host %s): %s\n", call,
-            comm_world.rank, comm_world.host, text);
+    snprintf(message, sizeof message,
+             "stator: error: %s failed on rank %d (host %.200s): %.600s", call,
+             comm_world.rank, comm_world.host, text);
+    if (!failure_hook || !failure_hook(EXIT_NETWORK, message))
+        fprintf(stderr, "%s\n", message);
     comm_abort(EXIT_NETWORK);
 }
 

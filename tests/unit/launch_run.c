@@ -4,6 +4,7 @@
 #include "driven.h"
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
+#include "runtime/comm/comm.h"
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -59,6 +60,13 @@ static void role_tell(void) {
     if (my_rank() == 1) fail(EXIT_DATA, "much:%s the end", words);
     sleep(60);
 }
+/* MPI refuses to send from nowhere. */
+static void role_lose(void) {
+    log_in_run_folder();
+    comm_start();
+    if (my_rank() == 1) comm_send_bytes(0, NULL, 4);
+    sleep(60);
+}
 static void role_crash(void) {
     log_in_run_folder();
     if (my_rank() == 1) raise(SIGSEGV);
@@ -110,7 +118,7 @@ static const struct {
 } roles[] = {{"fine", role_fine},   {"fail", role_fail},     {"die", role_die},
              {"crash", role_crash}, {"deaf", role_deaf},     {"sleep", role_sleep},
              {"save", role_save},   {"vanish", role_vanish}, {"choke", role_choke},
-             {"bound", role_bound}, {"tell", role_tell}};
+             {"bound", role_bound}, {"tell", role_tell},     {"lose", role_lose}};
 
 __attribute__((constructor)) static void be_rank(void) {
     const char *role = getenv("STATOR_TEST_RANK");
@@ -312,6 +320,14 @@ TEST(a_rank_that_is_killed_as_soon_as_it_starts) {
 }
 
 /* ---- ends ---- */
+
+/* By the library: its words are those of the block. */
+TEST(a_message_that_fails) {
+    ends(start("lose", "-n 2"), EXIT_NETWORK);
+    EXPECT(says("stator: rank 1 of 2 on ") && says("ended with exit code 7\n"));
+    EXPECT(says("  stator: error: MPI_Send failed on rank 1 (host "));
+    EXPECT(says("logs/rank_1.log"));
+}
 
 static void kill_one_of_four(const char *role) {
     pid_t pid = start(role, "-n 4");

@@ -89,3 +89,17 @@ TEST_LIMIT(a_best_checkpoint_that_cannot_be_saved, 120) {
     SAID_EXPECT(arena_printf(mem(), "WARNING: no best checkpoint of step %d", least));
     EXPECT(file_exists(arena_printf(mem(), "%s/step_%08d/manifest.json", best, next)));
 }
+
+/* No rank is to blame for what all could not save. */
+TEST_LIMIT(ranks_that_cannot_save_the_last_step, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    block_step(path_join(mem(), run, "ckpt"), 4);
+    pid_t pid =
+        ranks_start(3, config, run,
+                    "--parallel_config.data_parallel 3 --runner_config.batch_size "
+                    "1");
+    ranks_end(pid, EXIT_CHECKPOINT, "the last checkpoint");
+    SAID_EXPECT("WARNING: no checkpoint of step 4: ");
+    SAID_EXPECT("stator: error: the final weights are not saved");
+    EXPECT(!strstr(said(), "stator: rank"));
+}
