@@ -137,7 +137,7 @@ static void pass_signal(Run *r, int sig) {
         r->stopped = SIGHUP; /* of the terminal to which nothing could be written */
         return;
     }
-    bool soft = sig == SIGUSR1 || (!r->o->program && r->stops == 0);
+    bool soft = r->o->program ? sig == SIGUSR1 : r->stops == 0;
     if (sig != SIGUSR1 || !r->o->program) {
         if (!r->stopped) r->stopped = sig;
         r->stops++;

@@ -165,3 +165,20 @@ TEST_LIMIT(sigusr1_saves_after_the_same_step, 120) {
 TEST_LIMIT(a_signal_to_one_rank_saves_on_all, 120) {
     check_signal(SIGTERM, false);
 }
+
+/* Also where the first cannot be followed, since a rank does not go on. */
+TEST_LIMIT(a_second_signal_ends_the_ranks_at_once, 60) {
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+    pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, MESH);
+    ranks_wait_start(launch, rank, RANKS);
+    EXPECT(runs_wait_steps(launch, run, 3));
+    kill(rank[1], SIGSTOP);
+    kill(launch, SIGUSR1);
+    usleep(500000);
+    kill(launch, SIGUSR1);
+    double at = clock_seconds();
+    ranks_end(launch, 128 + SIGUSR1, "after two signals");
+    EXPECT(clock_seconds() - at < 20);
+    ranks_expect_gone(rank, RANKS, 1);
+    SAID_EXPECT("stator: stopped by SIGUSR1\n");
+}
