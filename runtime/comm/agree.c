@@ -2,7 +2,17 @@
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 
-enum { SHOWN_BYTES = 300, HOST_BYTES = 256 };
+enum { SHOWN_BYTES = 300, HEAD_BYTES = 80, AROUND_BYTES = 100, HOST_BYTES = 256 };
+
+/* Of a line what a message has room for: its beginning, and what is around byte `at`. */
+static char *part_shown(Arena *mem, const char *line, size_t n, size_t at) {
+    size_t begin = at + AROUND_BYTES < SHOWN_BYTES ? 0 : at - AROUND_BYTES;
+    size_t end = MIN(n, begin + (begin ? 2 * AROUND_BYTES : SHOWN_BYTES));
+    const char *rest = end < n ? "..." : "";
+    int most = (int)(end - begin), head = begin ? HEAD_BYTES : 0;
+    return arena_printf(mem, "%.*s%s%.*s%s", head, line, begin ? "..." : "", most,
+                        line + begin, rest);
+}
 
 /* The first line that differs between two texts, from both; false: none does. */
 static bool first_difference(Arena *mem, const char *a, const char *b, char **la,
@@ -10,8 +20,10 @@ static bool first_difference(Arena *mem, const char *a, const char *b, char **la
     while (*a || *b) {
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
         if (n != m || memcmp(a, b, n)) {
-            *la = arena_strndup(mem, a, MIN(n, (size_t)SHOWN_BYTES));
-            *lb = arena_strndup(mem, b, MIN(m, (size_t)SHOWN_BYTES));
+            size_t at = 0;
+            while (at < MIN(n, m) && a[at] == b[at]) at++;
+            *la = part_shown(mem, a, n, at);
+            *lb = part_shown(mem, b, m, at);
             return true;
         }
         a += n + (a[n] == '\n');

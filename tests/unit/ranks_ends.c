@@ -39,6 +39,22 @@ TEST(another_value_of_a_key) {
     refuse_pair("--seed 8", "has 'seed = 8', rank 0 has 'seed = 7'");
 }
 
+/* What is said of values that are longer than a message is where they differ. */
+TEST(another_end_of_a_long_value) {
+    Text path = text_new(mem());
+    for (int i = 0; i < 60; i++) text_add(&path, "/folder%d", i);
+    const char *words = arena_printf(mem(), "%s --output_dir %s --dataset_dir %s",
+                                     runs_small_config(4, 4), in_temp("run"), path.s);
+    const char *part = arena_printf(
+        mem(), "%s/b', rank 0 has 'train_dataset.data_loader.", "/folder58/folder59");
+    int code = ranks_pair("", arena_printf(mem(), "%s/a", words), "",
+                          arena_printf(mem(), "%s/b", words));
+    if (code != EXIT_CONFIG || !strstr(mpi_said(), part) ||
+        !strstr(mpi_said(), "/folder58/folder59/a'; "))
+        test_fail(__FILE__, __LINE__, "exit code %d, wanted '%s':\n%s", code, part,
+                  mpi_said());
+}
+
 /* A folder with orders of two stages. */
 static const char *folder_of_orders(const char *name, const char *orders) {
     const char *folder = in_temp(name);
