@@ -96,6 +96,7 @@ Machine machine_find(Arena *mem) {
     if (n <= 0) fail(EXIT_CONFIG, "cannot read /proc/self/exe: is /proc mounted?");
     return (Machine){.cores = machine_cores(),
                      .nodes = allocation_nodes(),
+                     .tasks = getenv("SLURM_TASKS_PER_NODE"),
                      .root = geteuid() == 0,
                      .columns = stdout_columns(),
                      .mpi_major = mpi_major(),

@@ -19,8 +19,9 @@ typedef struct LaunchOptions {
 
 /* This machine, as far as it decides how ranks are started. */
 typedef struct Machine {
-    int cores; /* physical ones that this process may use */
-    int nodes; /* of the batch system's allocation; 1: none */
+    int cores;         /* physical ones that this process may use */
+    int nodes;         /* of the batch system's allocation; 1: none */
+    const char *tasks; /* of each, as Slurm writes them: "4(x2),1"; NULL: not known */
     bool root;
     int columns;      /* of the terminal that stdout is; 0: it is none */
     int mpi_major;    /* of Open MPI; 0: there is none */

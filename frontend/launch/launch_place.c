@@ -73,9 +73,28 @@ static int most_of(Arena *mem, const Placement *p) {
     return most;
 }
 
+/* Ranks of the node of an allocation that has the most: mpirun fills the first one before the
+ * next, as far as their tasks go; what is left goes round again. */
+static int most_of_nodes(const Machine *m, int ranks) {
+    int most = 0, left = ranks, nodes = 0;
+    for (const char *s = m->tasks; s && *s && left;) {
+        int tasks = 0, times = 1, n = 0;
+        if (sscanf(s, "%d%n", &tasks, &n) != 1 || tasks < 1) break;
+        s += n;
+        if (sscanf(s, "(x%d)%n", &times, &n) == 1) s += n;
+        for (; times > 0 && left; times--, nodes++) {
+            most = MAX(most, MIN(tasks, left));
+            left -= MIN(tasks, left);
+        }
+        if (*s == ',') s++;
+    }
+    int all = MAX(m->nodes, nodes);
+    return left ? MAX(most, (ranks + all - 1) / all) : most;
+}
+
 Placement *placement_make(Arena *mem, const LaunchOptions *o, const Machine *m) {
     Placement *p = NEW(mem, Placement);
-    *p = (Placement){.ranks = o->ranks, .most = (o->ranks + m->nodes - 1) / m->nodes};
+    *p = (Placement){.ranks = o->ranks, .most = most_of_nodes(m, o->ranks)};
     if (o->rank_table) {
         const RankTable *t = rank_table_read(mem, o->rank_table);
         if (o->ranks && o->ranks != t->ranks)

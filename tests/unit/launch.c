@@ -61,6 +61,22 @@ TEST(ranks_of_an_allocation_of_nodes) {
     EXPECT_STR(line(8, 0, &m), "mpirun -n 8 --bind-to none " ENV("4") END);
 }
 
+/* mpirun fills the first node before the next. */
+TEST(ranks_of_an_allocation_that_is_not_full) {
+    static const struct {
+        const char *tasks;
+        int ranks, threads;
+    } way[] = {{"8(x2)", 2, 4}, {"4(x2)", 6, 2},    {"1,4(x2),2", 3, 4}, {"2(x2)", 4, 4},
+               {"8", 2, 4},     {"2(x2),1", 10, 2}, {"?", 4, 4}};
+    Machine m = eight();
+    m.nodes = 2;
+    for (int i = 0; i < ARRAY_LEN(way); i++) {
+        m.tasks = way[i].tasks;
+        EXPECT_PART(line(way[i].ranks, 0, &m),
+                    arena_printf(mem(), "STATOR_THREADS=%d ", way[i].threads));
+    }
+}
+
 TEST(words_for_a_shell) {
     Machine m = eight();
     char *command[] = {"it's", "a b", "", "$x"};
