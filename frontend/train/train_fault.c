@@ -2,7 +2,8 @@
  * Of several ranks some may have their batch and be in the step already. So the one that
  * has none takes part with zeros and votes against the step (fault.h); then all know, as
  * they all know of a bad step, ask each other, save and end. A good step costs nothing.
- * Of a pipeline only the ranks of one stage vote; there all ask before each step. */
+ * Of a pipeline only the ranks of one stage vote: there all ask for batches before each step, and
+ * what the step itself finds makes it one of no numbers. */
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/fault.h"
@@ -45,7 +46,8 @@ static _Noreturn void end_for_data(Train *t) {
 }
 
 void train_end_if_data_failed(Train *t, bool possible) {
-    check(possible || comm_size() == 1 || !fault_kept(NULL)); /* others would not ask */
-    if (!possible && !fault_kept(NULL)) return;
+    bool later = t->program->stages > 1; /* a row that nothing reads makes no step bad */
+    if (!possible && (later || !fault_kept(NULL))) return;
+    check(possible || comm_size() == 1); /* others would not ask */
     if (comm_max_i64(fault_kept(NULL))) end_for_data(t);
 }

@@ -358,8 +358,9 @@ int train_loop(Train *t) {
     Prefetch *batches = job_full_batches(&t->job)
                             ? prefetch_start_full(t->data, t->step, steps, depth)
                             : prefetch_start(t->data, t->step, steps, depth);
-    fault_go_on(comm_size() > 1 && t->program->stages == 1);
+    fault_go_on(comm_size() > 1);
     int code = run_steps(t, batches);
+    if (code == 0 && t->program->stages > 1) train_end_if_data_failed(t, true);
     fault_go_on(false);
     prefetch_stop(batches);
     return code;

@@ -1,8 +1,9 @@
 /* fault.h - data that turn out to be bad in the middle of a step. A rank that failed there
  * would leave the others waiting for it, and all would lose what they did since the last
- * checkpoint. So where ranks wait for each other it keeps the failure, goes on with zeros,
- * and votes against the step (kernels_comm.c), which then changes nothing on any rank; who
- * runs the step asks for the failure when it is over. */
+ * checkpoint. So where ranks wait for each other it keeps the failure, goes on with other
+ * numbers, and votes against the step (kernels_comm.c), which then changes nothing on any rank;
+ * who runs the step asks for the failure when it is over. In a pipeline only one stage votes:
+ * there a row that is missing (rt_embed) is not a number, which makes the step bad. */
 #ifndef STATOR_FAULT_H
 #define STATOR_FAULT_H
 #include "base/base.h"

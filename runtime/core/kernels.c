@@ -175,8 +175,10 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     for (int64_t i = begin; i < end; i++) {
         int64_t id = e->ids[i];
         if (id < 0 || id >= e->v) {
+            /* all bits of it: not a number of any type, so that stages that do not know of
+             * the failure find a bad step */
             if (!e->partial) __atomic_add_fetch(&e->bad, 1, __ATOMIC_RELAXED);
-            memset(e->to + i * e->row_bytes, 0, (size_t)e->row_bytes);
+            memset(e->to + i * e->row_bytes, e->partial ? 0 : 0xff, (size_t)e->row_bytes);
             continue;
         }
         memcpy(e->to + i * e->row_bytes, e->table + id * e->row_bytes,

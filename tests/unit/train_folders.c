@@ -227,7 +227,8 @@ TEST_LIMIT(validation_that_goes_bad_while_training, 240) {
         saves_for_data(ranks, more, spoil_validation);
 }
 
-/* ids[40] is outside of the table, which the step finds: the table is not in @net. */
+/* ids[40] is outside of the table, which the step finds: the table is not in @net. What is behind
+ * it may be of a second stage. */
 static const char *module_with_a_table(void) {
     enum { SAMPLES = 400 };
     static int32_t ids[SAMPLES];
@@ -250,10 +251,12 @@ static const char *module_with_a_table(void) {
                    "func @net:model(\n"
                    "    %ids: i32[4] {role=\"data\"},\n"
                    "    %y: f32[4,2] {role=\"data\"},\n"
-                   "    %t: f32[8,2] {role=\"param\"; init=\"normal\"; std=1.0}) "
+                   "    %t: f32[8,2] {role=\"param\"; init=\"normal\"; std=1.0},\n"
+                   "    %w: f32[2,2] {role=\"param\"; init=\"normal\"; std=1.0}) "
                    "-> (f32[]) {\n"
                    "  %x = call %t, %ids {fn=@row} : f32[4,2]\n"
-                   "  %d = sub %x, %y : f32[4,2]\n"
+                   "  %z = dot %x, %w {bi,ic->bc; stage=1} : f32[4,2]\n"
+                   "  %d = sub %z, %y : f32[4,2]\n"
                    "  %d2 = mul %d, %d : f32[4,2]\n"
                    "  %loss = sum %d2 {bc->_} : f32[]\n"
                    "  return %loss\n}\n");
@@ -265,11 +268,19 @@ static const char *module_with_a_table(void) {
 }
 
 TEST_LIMIT(an_index_outside_of_a_table_while_training, 120) {
+    static const struct {
+        int ranks;
+        const char *words;
+    } way[] = {{1, ""},
+               {2, ""},
+               {2, "--parallel_config.pipeline_stage 2 "
+                   "--parallel_config.micro_batch_num 2"}};
     const char *more = module_with_a_table();
-    for (int ranks = 1; ranks <= 2; ranks++) {
-        const char *run = in_temp(arena_printf(mem(), "run%d", ranks));
+    for (int i = 0; i < ARRAY_LEN(way); i++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        const char *words_of = arena_printf(mem(), "%s %s", more, way[i].words);
         int n;
-        ranks_end(ranks_start(ranks, "", run, more), EXIT_DATA, "an index outside");
+        ranks_end(ranks_start(way[i].ranks, "", run, words_of), EXIT_DATA, "an index");
         SAID_EXPECT("index 8 of a table of 8 rows");
         runs_metrics(run, &n);
         EXPECT(n > 0);
