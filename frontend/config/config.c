@@ -149,6 +149,7 @@ static Config *build(ConfigState *state) {
         key_store_text(state->mem, key, key->def, b.cfg);
         if (state->settings[b.k].value) try_key(&b, store_value);
     }
+    config_displace(b.cfg);
     apply_model_defaults(b.cfg);
     for (b.k = 0; b.k < N_KEYS; b.k++) try_key(&b, say_category);
     config_derive(b.cfg);

@@ -99,18 +99,11 @@ static void derive_start(void *context) {
     }
 }
 
-static bool by_flag(const Config *cfg, const char *path) {
-    const YamlNode *value = cfg->state->settings[key_find(path)].value;
-    return value && config_of_flag(value->at);
-}
-
-/* Is `path` what counts? A line where another value of `other` is not used then; a flag
- * takes the place of a file's value without one, as it does of the same key. */
+/* Is `path` what counts? A line where another value of `other` is not used then. */
 static bool precedes(Config *cfg, const char *path, const char *other) {
     Arena *mem = cfg->state->mem;
     const char *value = config_value(cfg, mem, path);
     if (!given(cfg, path)) return false;
-    if (by_flag(cfg, path) && !by_flag(cfg, other)) return true;
     if (given(cfg, other) && strcmp(value, config_value(cfg, mem, other)) != 0)
         config_note(cfg, other, "%s is not used: %s %s takes precedence", other, path,
                     value);
@@ -118,15 +111,17 @@ static bool precedes(Config *cfg, const char *path, const char *other) {
 }
 
 static void derive_batch(Config *cfg) {
+    const char *micro = "parallel_config.micro_batch_num";
     if (!precedes(cfg, "runner_config.batch_size", "train_dataset.batch_size"))
         cfg->runner_config_batch_size = cfg->train_dataset_batch_size;
     if (!given(cfg, "parallel_config.pipeline_stage"))
         cfg->parallel_config_pipeline_stage = cfg->parallel_pipeline_stages;
-    if (!given(cfg, "parallel_config.micro_batch_num"))
+    if (!given(cfg, micro)) {
         cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
+        micro = "parallel.grad_accumulation_step";
+    }
     if (cfg->parallel_config_pipeline_stage == 1 &&
-        precedes(cfg, "runner_config.gradient_accumulation_steps",
-                 "parallel_config.micro_batch_num"))
+        precedes(cfg, "runner_config.gradient_accumulation_steps", micro))
         cfg->parallel_config_micro_batch_num =
             cfg->runner_config_gradient_accumulation_steps;
 }

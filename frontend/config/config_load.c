@@ -323,20 +323,6 @@ static const char *with_underscores(Arena *a, const char *path) {
     return out;
 }
 
-/* Two keys that say one thing in two ways: a flag for one takes the place of what a file
- * says of the other. */
-static const char *const rivals[][2] = {
-    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"},
-    {"parallel_config.micro_batch_num", "runner_config.gradient_accumulation_steps"}};
-
-static void displace_rival(ConfigState *s, int k) {
-    for (int i = 0; i < 2 * ARRAY_LEN(rivals); i++) {
-        if (k != key_find(rivals[i / 2][i % 2])) continue;
-        Setting *other = &s->settings[key_find(rivals[i / 2][!(i % 2)])];
-        if (other->value && !config_of_flag(other->value->at)) other->value = NULL;
-    }
-}
-
 static void set_flag(ConfigState *s, const char *path, const char *value, SourcePos at) {
     static const char wrong[] = "callbacks.CheckpointMointor.";
     if (!strncmp(path, wrong, sizeof wrong - 1))
@@ -360,7 +346,6 @@ static void set_flag(ConfigState *s, const char *path, const char *value, Source
     at.col = (int)strlen(path) + 4;
     const YamlNode *node = flag_value(s->mem, &key_table[k], value, at);
     s->settings[k] = (Setting){yaml_is_null(node) ? NULL : node, path, true};
-    if (s->settings[k].value) displace_rival(s, k);
 }
 
 /* All flags as text, a line each, for messages to quote. */

@@ -59,6 +59,14 @@ const char *config_idle(const Config *cfg, const char *path);
 /* A line for every key that is given and is idle. */
 void config_note_idle(Config *cfg);
 
+/* The first of several keys for one thing, as micro_batch_num of grad_accumulation_step; the path
+ * itself where it is the only one. */
+const char *config_first_name(const char *path);
+bool config_by_flag(const Config *cfg, const char *path);
+/* A flag takes the place of what a file says of the same thing under another name: that is not
+ * given any more. To be called when values are stored and nothing is derived from them. */
+void config_displace(Config *cfg);
+
 /* Is the model that of a folder, of weights or of a description? */
 bool config_has_source(const Config *cfg);
 /* Fills in values that follow from others (config_derive.c), then checks combinations. */

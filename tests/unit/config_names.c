@@ -1,0 +1,74 @@
+/* config_names.c - keys that say one thing under several names, in files and as flags. */
+#include "configs.h"
+
+TEST_LABEL(QUICK);
+
+#define MICRO "parallel_config.micro_batch_num"
+#define STEPS "runner_config.gradient_accumulation_steps"
+
+/* The key has the value with that flag over that file. */
+static void expect_with(const char *yaml, const char *flag, const char *key,
+                        const char *value) {
+    Arena *a = arena_new();
+    char *word = arena_strdup(a, flag);
+    Config *cfg = config_load(a, write_file("n.yaml", yaml), 1, &word);
+    test_at("%s over %s", flag, yaml);
+    EXPECT_STR(config_value(cfg, a, key), value);
+    expect_round_trip(cfg);
+    arena_free(a);
+}
+
+TEST(flags_go_over_what_a_file_says_under_another_name) {
+    static const char *const of[][4] = {
+        {"parallel: {grad_accumulation_step: 2}", "--" MICRO "=4", MICRO, "4"},
+        {"parallel: {grad_accumulation_step: 2}", "--" STEPS "=4", MICRO, "4"},
+        {"parallel_config: {micro_batch_num: 2}", "--" STEPS "=4", MICRO, "4"},
+        {"parallel_config: {micro_batch_num: 2}", "--parallel.grad_accumulation_step=4",
+         MICRO, "4"},
+        {"runner_config: {gradient_accumulation_steps: 2}",
+         "--parallel.grad_accumulation_step=8", MICRO, "8"},
+        {"parallel_config: {pipeline_stage: 2}", "--parallel.pipeline_stages=1",
+         "parallel_config.pipeline_stage", "1"},
+        {"parallel: {pipeline_stages: 2}", "--parallel_config.pipeline_stage=1",
+         "parallel_config.pipeline_stage", "1"},
+        {"runner_config: {batch_size: 2}", "--train_dataset.batch_size=3",
+         "runner_config.batch_size", "3"},
+        {"train_dataset: {batch_size: 2}", "--runner_config.batch_size=3",
+         "runner_config.batch_size", "3"},
+        {"lr_schedule: {learning_rate: 0.002}", "--optimizer.learning_rate=0.5",
+         "lr_schedule.learning_rate", "0.5"},
+        {"runner_config: {log_interval: 5}",
+         "--callbacks.MFLossMonitor.per_print_times=3", "runner_config.log_interval",
+         "3"}};
+    for (int i = 0; i < ARRAY_LEN(of); i++)
+        expect_with(of[i][0], of[i][1], of[i][2], of[i][3]);
+    const char *shard = write_file("z.yaml", "parallel_config: {optimizer_shard: True}");
+    char *off = "--parallel.enable_parallel_optimizer=False";
+    Config *cfg = config_load(arena_new(), shard, 1, &off);
+    EXPECT(!config_given(cfg, "parallel_config.optimizer_shard"));
+}
+
+/* What has no effect takes nobody's place. */
+TEST(with_stages_micro_batches_are_those_of_the_file) {
+    static const char staged[] =
+        "parallel_config: {pipeline_stage: 2, micro_batch_num: 8}";
+    expect_with(staged, "--" STEPS "=4", MICRO, "8");
+    expect_with("parallel: {pipeline_stages: 2, grad_accumulation_step: 8}",
+                "--" STEPS "=4", MICRO, "8");
+    char *one[] = {"--" STEPS "=4", "--parallel_config.pipeline_stage=1"};
+    Config *cfg = config_load(arena_new(), write_file("s.yaml", staged), 2, one);
+    EXPECT_INT(cfg->parallel_config_micro_batch_num, 4);
+}
+
+TEST(names_that_disagree_in_one_place_are_told) {
+    Config *cfg = parse("runner_config: {gradient_accumulation_steps: 2}\n"
+                        "parallel: {grad_accumulation_step: 8}");
+    EXPECT_INT(cfg->parallel_config_micro_batch_num, 2);
+    EXPECT(has_note(cfg, "parallel.grad_accumulation_step is not used: " STEPS " 2"));
+    cfg = FLAGS("--" STEPS, "2", "--" MICRO, "8");
+    EXPECT_INT(cfg->parallel_config_micro_batch_num, 2);
+    EXPECT(has_note(cfg, MICRO " is not used: " STEPS " 2 takes precedence"));
+    EXPECT_FAIL(
+        FLAGS("--parallel.pipeline_stages", "2", "--parallel_config.pipeline_stage", "4"),
+        EXIT_CONFIG, "parallel.pipeline_stages is 2, but");
+}
