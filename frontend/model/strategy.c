@@ -32,7 +32,7 @@ static void choose_context(Config *cfg, Strategy *s) {
     }
 }
 
-static void choose_zero(Config *cfg, Strategy *s) {
+int strategy_zero_level(const Config *cfg) {
     bool on = cfg->parallel_config_optimizer_shard;
     if (!config_given(cfg, PC "optimizer_shard"))
         on = cfg->parallel_enable_parallel_optimizer;
@@ -40,8 +40,12 @@ static void choose_zero(Config *cfg, Strategy *s) {
     int levels[] = {
         [ZERO_AUTO] = gradients ? 2 : 1, [ZERO_1] = 1, [ZERO_2] = 2, [ZERO_3] = 3};
     ZeroLevel asked = cfg->parallel_parallel_optimizer_config_optimizer_level;
-    if (!on && asked == ZERO_AUTO) return;
-    s->zero_level = levels[asked];
+    return on || asked != ZERO_AUTO ? levels[asked] : 0;
+}
+
+static void choose_zero(const Config *cfg, Strategy *s) {
+    s->zero_level = strategy_zero_level(cfg);
+    if (!s->zero_level) return;
     s->zero_threshold_bytes =
         cfg->parallel_parallel_optimizer_config_parallel_optimizer_threshold * 1024;
     if (s->data * s->context == 1) s->zero_level = 0;

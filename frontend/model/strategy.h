@@ -56,6 +56,9 @@ typedef struct Strategy {
 /* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds
  * a note for every value that was changed or has no effect. */
 Strategy strategy_of_config(Config *cfg);
+/* The level of ZeRO that keys ask for, 0: none; where nobody has the same parameters there is none
+ * in the strategy. */
+int strategy_zero_level(const Config *cfg);
 /* Ranks that the configuration does not name are replicas: sets data_parallel, with a note
  * that ends in `why`, when it is not given and the other degrees divide `ranks`. */
 void strategy_replicate(Config *cfg, int64_t ranks, const char *why);

@@ -89,7 +89,8 @@ ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *pat
     for (int k = 0; k < KNOBS; k++) take(mem, run, now, knob_key[k], &all);
     for (int i = 0; i < ARRAY_LEN(beside_knobs); i++)
         take(mem, run, now, beside_knobs[i], &all);
-    for (int i = 0; i < w->nflags; i++) add(mem, &all, w->flag[i]);
+    char **flag = search_first_names(mem, now, w->nflags, w->flag);
+    for (int i = 0; i < w->nflags; i++) add(mem, &all, flag[i]);
     add(mem, &all, arena_printf(mem, "--" MODE "=%s", config_value(run, mem, MODE)));
     return all;
 }

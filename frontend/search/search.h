@@ -117,6 +117,9 @@ SearchOptions search_options(Arena *mem, const char *path, int nflags, char **fl
  * search chooses do not count. Replicas that it leaves open are as many as so many ranks have. */
 int64_t search_sequences(Arena *mem, const char *path, int nflags, char **flag,
                          int ranks);
+/* Flags of a configuration that they were read into; what a search chooses is named by the key that
+ * it chooses: micro_batch_num where another key for micro-batches is given. */
+char **search_first_names(Arena *mem, const Config *cfg, int nflags, char **flag);
 /* The memory of a rank, as it is written or as the machine has it. */
 const char *search_limit(const SearchOptions *o);
 /* Fails with EXIT_CONFIG, EXIT_MEMORY or EXIT_SIGNALLED where there is no answer, and says why. */

@@ -19,7 +19,23 @@ static const char *key_of(Arena *mem, const char *flag) {
 }
 
 static bool is_chosen(const char *key) {
-    return key && is_one_of(key, knob_key, KNOBS);
+    return key && is_one_of(config_first_name(key), knob_key, KNOBS);
+}
+
+/* A key that --KEY=null leaves as it is has no other name. */
+static char *by_first_name(Arena *mem, const Config *cfg, char *flag) {
+    const char *key = key_of(mem, flag), *first = key ? config_first_name(key) : NULL;
+    bool shard = first && !strcmp(first, "parallel_config.optimizer_shard");
+    if (!key || !strcmp(key, first) || !(shard || is_chosen(key)) ||
+        !config_by_flag(cfg, key))
+        return flag;
+    return arena_printf(mem, "--%s=%s", first, config_value(cfg, mem, key));
+}
+
+char **search_first_names(Arena *mem, const Config *cfg, int nflags, char **flag) {
+    char **named = NEW_ARRAY(mem, char *, (size_t)nflags + 1);
+    for (int i = 0; i < nflags; i++) named[i] = by_first_name(mem, cfg, flag[i]);
+    return named;
 }
 
 /* The flags without those of the mode, and without those of keys that a search chooses where these
@@ -46,13 +62,13 @@ int64_t search_sequences(Arena *mem, const char *path, int nflags, char **flag,
            cfg->parallel_config_micro_batch_num;
 }
 
-/* The user's flags, and, where no flag says otherwise, that a strategy is given. */
+/* The user's flags by first names, and, where no flag says otherwise, that a strategy is given. */
 static char **add_mode(Arena *mem, const char *path, int *nflags, char **given) {
     const Config *cfg = config_load(mem, path, *nflags, given);
-    bool flag_says = config_given(cfg, mode_key) &&
-                     !strcmp(config_where(cfg, mode_key).file, "command line");
-    if (flag_says && cfg->parallel_parallel_mode < 2) return given;
-    return plain_flags(mem, given, nflags, true);
+    char **flag = search_first_names(mem, cfg, *nflags, given);
+    bool flag_says = config_by_flag(cfg, mode_key);
+    if (flag_says && cfg->parallel_parallel_mode < 2) return flag;
+    return plain_flags(mem, flag, nflags, true);
 }
 
 SearchOptions search_options(Arena *mem, const char *path, int nflags, char **flag,

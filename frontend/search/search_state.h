@@ -69,6 +69,7 @@ struct Search {
     Arena *mem;
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
+    int least_zero;       /* 1: some level of ZeRO is asked for */
     IntTable list;        /* of KNOB_LAYERS, where that is fixed */
     RankOrder order;      /* of KNOB_ORDER, where that is fixed */
     Job job;              /* the model */

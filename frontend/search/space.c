@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define PC "parallel_config."
+#define PC    "parallel_config."
+#define SHARD PC "optimizer_shard"
 
 const char *const knob_key[KNOBS] = {
     [KNOB_DP] = PC "data_parallel",
@@ -29,30 +30,14 @@ const char *const knob_key[KNOBS] = {
 
 /* ---- what is fixed ---- */
 
-static bool on_command_line(const Config *cfg, const char *key) {
-    return config_given(cfg, key) && !strcmp(config_where(cfg, key).file, "command line");
-}
-
 static int schedule_number(const char *name) {
     for (int k = 0; schedule_name_at(k); k++)
         if (!strcmp(schedule_name_at(k), name)) return k;
     return -1;
 }
 
-static int64_t ring_of(const Config *cfg) {
-    int64_t cp = cfg->parallel_config_context_parallel;
-    switch (cfg->parallel_config_context_parallel_algo) {
-    case CP_ULYSSES:
-        return 1;
-    case CP_RING:
-        return 0; /* all of cp */
-    default:
-        return cp / cfg->parallel_config_ulysses_degree_in_cp;
-    }
-}
-
 /* What a key has now, as a number of its knob. */
-static int64_t value_of(const Config *cfg, Knob k, const Strategy *s) {
+static int64_t value_of(const Config *cfg, Knob k) {
     switch (k) {
     case KNOB_DP:
         return cfg->parallel_config_data_parallel;
@@ -61,7 +46,7 @@ static int64_t value_of(const Config *cfg, Knob k, const Strategy *s) {
     case KNOB_CP:
         return cfg->parallel_config_context_parallel;
     case KNOB_ALGO:
-        return ring_of(cfg);
+        return cfg->parallel_config_context_parallel_algo;
     case KNOB_PP:
         return cfg->parallel_config_pipeline_stage;
     case KNOB_CHUNKS:
@@ -74,8 +59,6 @@ static int64_t value_of(const Config *cfg, Knob k, const Strategy *s) {
         return cfg->parallel_config_micro_batch_num;
     case KNOB_PARTS:
         return cfg->micro_batch_interleave_num;
-    case KNOB_ZERO:
-        return s->zero_level;
     case KNOB_SP:
         return cfg->parallel_config_sequence_parallel;
     case KNOB_VOCAB:
@@ -92,10 +75,10 @@ static void refuse_flags(const Config *cfg) {
                                       PC "num_layers_in_last_pipeline_stage"};
     const char *schedule = cfg->parallel_pipeline_config_pipeline_scheduler;
     for (int i = 0; i < ARRAY_LEN(key); i++)
-        if (on_command_line(cfg, key[i]))
+        if (config_by_flag(cfg, key[i]))
             config_refuse(cfg, key[i], NULL, PC "num_layer_list",
                           "a search takes layers of stages as num_layer_list");
-    if (on_command_line(cfg, knob_key[KNOB_SCHEDULE]) && schedule_number(schedule) < 0)
+    if (config_by_flag(cfg, knob_key[KNOB_SCHEDULE]) && schedule_number(schedule) < 0)
         config_refuse(cfg, knob_key[KNOB_SCHEDULE], NULL,
                       "1f1b, or another one by its name",
                       "a search does not take the schedule of a file");
@@ -129,21 +112,33 @@ static void take_list(Search *s) {
     s->list = *list;
 }
 
+/* optimizer_shard asks for any level; optimizer_level for one, or as the keys have it. */
+static void fix_zero(Search *s) {
+    const Config *cfg = s->o.cfg;
+    bool level = s->fixed[KNOB_ZERO] >= 0, shard = config_by_flag(cfg, SHARD);
+    if (level) s->fixed[KNOB_ZERO] = strategy_zero_level(cfg);
+    if (shard && !level && !cfg->parallel_config_optimizer_shard) s->fixed[KNOB_ZERO] = 0;
+    s->least_zero = shard && !level && cfg->parallel_config_optimizer_shard;
+}
+
+/* What no choice changes is refused at once. */
+static void check_others(const Config *cfg) {
+    Config c = one_stage_config(cfg);
+    c.parallel_config_model_parallel = c.parallel_config_context_parallel = 1;
+    c.parallel_config_context_parallel_algo = CP_ULYSSES;
+    strategy_of_config(&c);
+}
+
 static void fix_knobs(Search *s) {
-    refuse_flags(s->o.cfg);
-    Config copy = *s->o.cfg;
-    Strategy now = strategy_of_config(&copy);
-    for (int k = 0; k < KNOBS; k++) {
-        bool fixed = on_command_line(s->o.cfg, knob_key[k]);
-        if (k == KNOB_ZERO)
-            fixed |= on_command_line(s->o.cfg, PC "optimizer_shard") ||
-                     on_command_line(s->o.cfg, "parallel.enable_parallel_optimizer");
-        s->fixed[k] = fixed ? value_of(s->o.cfg, (Knob)k, &now) : -1;
-    }
-    if (s->fixed[KNOB_RECOMPUTE] >= 0)
-        s->fixed[KNOB_RECOMPUTE] = fixed_recompute(s->o.cfg);
+    const Config *cfg = s->o.cfg;
+    refuse_flags(cfg);
+    check_others(cfg);
+    for (int k = 0; k < KNOBS; k++)
+        s->fixed[k] = config_by_flag(cfg, knob_key[k]) ? value_of(cfg, (Knob)k) : -1;
+    if (s->fixed[KNOB_RECOMPUTE] >= 0) s->fixed[KNOB_RECOMPUTE] = fixed_recompute(cfg);
     if (s->fixed[KNOB_LAYERS] >= 0) take_list(s);
-    s->order = now.order;
+    fix_zero(s);
+    s->order = rank_order_of_config(cfg);
 }
 
 static bool may(const Search *s, Knob k, int64_t value) {
@@ -190,7 +185,7 @@ static void each_layers(Walk *w) {
 
 static void each_zero(Walk *w) {
     int most = (int64_t)w->c.dp * w->c.cp > 1 ? 3 : 0;
-    for (w->c.zero = 0; w->c.zero <= most; w->c.zero++)
+    for (w->c.zero = MIN(most, w->s->least_zero); w->c.zero <= most; w->c.zero++)
         if (may(w->s, KNOB_ZERO, w->c.zero) || !most) each_layers(w);
 }
 
@@ -339,7 +334,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     *s = (Search){.mem = mem, .o = *o};
     s->o.cfg = cfg;
     if (cfg->parallel_overlap == OVERLAP_OFF &&
-        !on_command_line(cfg, knob_key[KNOB_OVERLAP]))
+        !config_by_flag(cfg, knob_key[KNOB_OVERLAP]))
         cfg->parallel_overlap = OVERLAP_AUTO;
     s->job = (Job){.mem = mem, .plans = true, .cfg = cfg};
     job_choose_model(&s->job);
@@ -401,7 +396,7 @@ static void add_recompute(Flags *f, Search *s, const Choice *c) {
 }
 
 static bool only_file_says(const Search *s, const char *key) {
-    return config_given(s->o.cfg, key) && !on_command_line(s->o.cfg, key);
+    return config_given(s->o.cfg, key) && !config_by_flag(s->o.cfg, key);
 }
 
 /* Takes back what the file says of the layers of stages besides a list, and with `even` a list. */
@@ -412,15 +407,6 @@ static void add_even_layers(Flags *f, const Search *s, bool even) {
     static const char *const none[] = {"[]", "[]", "-1", "-1"};
     for (int i = even ? 0 : 1; i < ARRAY_LEN(key); i++)
         if (only_file_says(s, key[i])) add_list(f, key[i], none[i]);
-}
-
-/* And other keys of the file for what is chosen, which would disagree. */
-static void add_second_names(Flags *f, const Search *s) {
-    static const char *const key[] = {"parallel.enable_parallel_optimizer",
-                                      "parallel.pipeline_stages",
-                                      "parallel.grad_accumulation_step"};
-    for (int i = 0; i < ARRAY_LEN(key); i++)
-        if (only_file_says(s, key[i])) add_list(f, key[i], "null");
 }
 
 static void add_overlap(Flags *f, const Search *s, const Choice *c) {
@@ -469,7 +455,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     add_overlap(&f, s, c);
     if (choice_mesh(c).norder || config_given(s->o.cfg, knob_key[KNOB_ORDER]))
         add_list(&f, knob_key[KNOB_ORDER], rank_order_text(mem, &c->order));
-    add_flag(&f, PC "optimizer_shard", "%s", truth(c->zero > 0));
+    add_flag(&f, SHARD, "%s", truth(c->zero > 0));
     if (c->zero)
         add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);
     else if (config_given(s->o.cfg, knob_key[KNOB_ZERO]))
@@ -479,7 +465,6 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     if (c->inside) add_list(&f, knob_key[KNOB_SHARD], search_inside(s, c)->entries);
     if (c->layers == LAYERS_BALANCED) add_layers(&f, s, c);
     if (c->layers != LAYERS_GIVEN) add_even_layers(&f, s, c->layers == LAYERS_EVEN);
-    add_second_names(&f, s);
     if (s->fixed[KNOB_RECOMPUTE] < 0) {
         add_recompute(&f, s, c);
         if (config_given(s->o.cfg, "recompute_config.recompute_method"))

@@ -202,3 +202,35 @@ TEST(second_names_of_the_file_are_free) {
     worked();
     EXPECT_STR(plan_hash(), hash);
 }
+
+/* They are no reason not to go on either. */
+TEST(a_run_with_second_names_goes_on) {
+    static char *const flags[] = {
+        "--parallel_config.data_parallel=2", "--parallel.grad_accumulation_step=4",
+        "--runner_config.gradient_accumulation_steps=4",
+        "--parallel.enable_parallel_optimizer=True", "--parallel.pipeline_stages=2"};
+    char *path = temp("names.yaml"), *kept = temp("config.yaml");
+    write_text(path, "model:\n"
+                     "  model_config: {type: GPT2Config, vocab_size: 256, seq_length: "
+                     "16,\n"
+                     "    hidden_size: 16, num_layers: 2, num_heads: 2}\n"
+                     "parallel: {parallel_mode: 2, enable_parallel_optimizer: True,\n"
+                     "  pipeline_stages: 2, grad_accumulation_step: 8}\n");
+    for (int i = 0; i < ARRAY_LEN(flags); i++) {
+        Arena *mem = arena_new();
+        char *flag[] = {flags[i]};
+        ConfigWords w = {path, 1, flag};
+        const char *said;
+        ConfigWords found = automatic_words(mem, &w, 2, 0, &said);
+        Config *run = config_load(mem, found.path, found.nflags, found.flag);
+        Text out = text_new(mem);
+        config_print(run, &out);
+        write_text(kept, out.s);
+        ConfigWords on = automatic_words_of(mem, &w, kept);
+        Config *cfg = config_load(mem, on.path, on.nflags, on.flag);
+        test_at("%s", flags[i]);
+        for (int k = 0; k < KNOBS; k++) same_value(run, cfg, knob_key[k]);
+        same_value(run, cfg, "parallel_config.optimizer_shard");
+        arena_free(mem);
+    }
+}
