@@ -121,7 +121,7 @@ static const char *why_not(const Report *r, const Family *f) {
     }
     if (!f->fit)
         return arena_printf(r->mem, "does not fit: %s at least, %s too many",
-                            human(f->bytes, "B").s, human(report_excess(r->o, f), "B").s);
+                            human(f->bytes, "B").s, human(report_excess(r->r, f), "B").s);
     const Choice *c = report_ahead(r->r, f);
     if (!c) return NULL;
     return arena_printf(r->mem, "%.4g s, %s: behind %.4g s, %s of %s", f->seconds,

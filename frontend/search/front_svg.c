@@ -135,9 +135,9 @@ static void add_bytes_ticks(Text *t, const Frame *a) {
 
 /* ---- what is drawn ---- */
 
-static void add_limit(Text *t, const Frame *a, const SearchOptions *o) {
-    double room = o->limit_bytes - PLAN_PROCESS_BYTES, x = x_of(a, room);
-    if (!(o->limit_bytes > 0) || room < a->low_bytes || room > a->high_bytes) return;
+static void add_limit(Text *t, const Frame *a, double room) {
+    double x = x_of(a, room);
+    if (room < a->low_bytes || room > a->high_bytes) return;
     text_add(t,
              "<path class=\"limit\" d=\"M%.1f %dv%d\"><title>the memory of a rank</title>"
              "</path>\n",
@@ -200,7 +200,7 @@ Text report_svg(const Report *r) {
     add_bytes_ticks(&t, &a);
     svg_text(&t, LEFT + PLOT_W / 2.0, TOP + PLOT_H + 42, "text-anchor=\"middle\"",
              "bytes of a rank");
-    add_limit(&t, &a, r->o);
+    add_limit(&t, &a, r->r->room_bytes);
     add_line(&t, &a, r->r);
     for (int kind = POINT_KINDS - 1; kind >= 0; kind--)
         for (int i = 0; i < n; i++)

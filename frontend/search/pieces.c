@@ -103,7 +103,8 @@ Pieces *search_pieces(Search *s, const Choice *c) {
 }
 
 double search_room(const Search *s) {
-    return s->o.limit_bytes > 0 ? s->o.limit_bytes - PLAN_PROCESS_BYTES : INFINITY;
+    double beside = PLAN_PROCESS_BYTES + s->ahead_bytes;
+    return s->o.limit_bytes > 0 ? s->o.limit_bytes - beside : INFINITY;
 }
 
 /* ---- where chunks are ---- */

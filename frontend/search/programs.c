@@ -9,3 +9,18 @@ Probe search_probe(Search *s, ProbeKey key) {
     if (!known && p.update) PUSH(s->mem, s->update, s->nupdates, s->update_cap, p.update);
     return p;
 }
+
+double search_ahead_bytes(const Search *s) {
+    Arena *own = arena_new();
+    Config c = one_stage_config(s->o.cfg);
+    c.parallel_config_model_parallel = c.parallel_config_context_parallel = 1;
+    c.parallel_config_context_parallel_algo = CP_ULYSSES;
+    c.parallel_config_micro_batch_num = c.micro_batch_interleave_num = 1;
+    Job j = {.mem = own, .plans = true, .cfg = &c, .strategy = strategy_of_config(&c)};
+    job_choose_model(&j);
+    job_choose_shape(&j);
+    j.batch = s->o.sequences;
+    double bytes = (double)job_ahead_bytes(&j);
+    arena_free(own);
+    return bytes;
+}

@@ -35,8 +35,8 @@ const Choice *report_ahead(const SearchResult *r, const Family *f) {
     return own ? NULL : best;
 }
 
-double report_excess(const SearchOptions *o, const Family *f) {
-    return f->bytes - (o->limit_bytes - PLAN_PROCESS_BYTES);
+double report_excess(const SearchResult *r, const Family *f) {
+    return f->bytes - r->room_bytes;
 }
 
 static void add_top(const Report *r, Text *out) {
@@ -94,7 +94,7 @@ static void add_family(const Report *r, const Family *f, double best, Text *out)
         text_add(out, "\n");
     } else {
         text_add(out, "does not fit: %s at least, ", human(f->bytes, "B").s);
-        text_add(out, "%s too many\n", human(report_excess(r->o, f), "B").s);
+        text_add(out, "%s too many\n", human(report_excess(r->r, f), "B").s);
     }
 }
 

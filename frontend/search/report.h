@@ -16,7 +16,7 @@ const char *report_strategy(Arena *mem, const Choice *c);
  * so no more seconds; NULL: that is of the family itself, or there is none. */
 const Choice *report_ahead(const SearchResult *r, const Family *f);
 /* Bytes above the limit of what does not fit. */
-double report_excess(const SearchOptions *o, const Family *f);
+double report_excess(const SearchResult *r, const Family *f);
 
 void report_text(const Report *r, Text *out);
 void report_json(const Report *r, Text *out);

@@ -46,7 +46,7 @@ static void add_family(const Report *r, const Family *f, Text *out) {
         if (f->fit)
             text_add(out, "\"step_seconds\": %.6g, ", f->seconds);
         else
-            text_add(out, "\"bytes_too_many\": %.0f, ", report_excess(r->o, f));
+            text_add(out, "\"bytes_too_many\": %.0f, ", report_excess(r->r, f));
         add_strategy(r, &f->best, out);
         if (ahead) {
             text_add(out, ", \"behind\": ");

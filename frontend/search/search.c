@@ -172,7 +172,7 @@ static void hash_flags(const Verified *v, char keys[33]) {
 static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
     Arena *own = arena_new();
     Catch caught;
-    double room = search_room(s);
+    double room = search_room(s) + s->ahead_bytes;
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
         PlanCost p = plan_cost(own, cfg, s->o.ranks, s->o.machine, s->threads, room);
@@ -200,7 +200,8 @@ static void verify(Search *s, const Choice *c, Verified *v) {
     v->seconds = p.seconds;
     v->bytes = p.bytes;
     v->sent_bytes = p.sent_bytes;
-    v->fits = !v->why && (double)(p.bytes + p.ahead_bytes) <= search_room(s);
+    v->fits =
+        !v->why && (double)(p.bytes + p.ahead_bytes) <= search_room(s) + s->ahead_bytes;
 }
 
 /* With the same keys. */
@@ -340,6 +341,10 @@ static void plan_fastest(Space *b) {
         again = false;
         for (int i = 0; i < n && !again && r->ntop < MOST_PLANS; i++) {
             Verified *v = find_verified(s, r, top[i]);
+            if (v && !v->fits) {
+                drop(b, v); /* its pieces are too small still */
+                again = true;
+            }
             if (v || !is_promising(r, top[i], s->o.tops)) continue;
             v = &r->top[r->ntop++];
             verify(s, top[i], v);
@@ -441,5 +446,6 @@ SearchResult search_run(Arena *mem, const SearchOptions *o) {
     if (r.nfamilies) qsort(r.family, (size_t)r.nfamilies, sizeof *r.family, by_family);
     r.choices = b.s->choices;
     r.probes = b.s->nprobes;
+    r.room_bytes = search_room(b.s);
     return r;
 }

@@ -105,8 +105,9 @@ typedef struct SearchResult {
     int nfamilies, family_cap;
     int64_t choices, simulated; /* that were bounded, gone through */
     int probes, planned;
-    bool stopped; /* by the user, before it was done */
-    bool gave_up; /* there were more to plan than it plans */
+    double room_bytes; /* that a plan may have; INFINITY */
+    bool stopped;      /* by the user, before it was done */
+    bool gave_up;      /* there were more to plan than it plans */
 } SearchResult;
 
 /* search_options.c: of a configuration as config_load takes it, on so many ranks (0: on as many

@@ -76,6 +76,7 @@ struct Search {
     int64_t layers;
     int threads;
     bool overlap;
+    double ahead_bytes; /* of batches that are read ahead: the same for all choices */
     Probe *probe;
     int nprobes, probe_cap;
     const ProbeUpdate **update; /* that probes share */
@@ -100,6 +101,8 @@ void search_told(const Search *s);
 
 /* programs.c: makes the program of a way to split; its update is that of another where it may be. */
 Probe search_probe(Search *s, ProbeKey key);
+/* Of a step's sequences. What no choice changes is refused here, where it is said best. */
+double search_ahead_bytes(const Search *s);
 /* inside.c: NULL: it has no placements inside of layers but those of its keys. */
 const Inside *search_inside(Search *s, const Choice *c);
 /* The least part of its seconds that they could leave of a layer: messages alone can be saved. */
@@ -120,6 +123,7 @@ Axes choice_replicas(const Mesh *mesh);
 GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages);
 /* The orders that are worth trying for these degrees, at most SEARCH_ORDERS; at least 1. */
 int choice_orders(const Search *s, const Choice *c, RankOrder *order);
-double search_room(const Search *s); /* bytes that a plan may have; INFINITY */
+double
+search_room(const Search *s); /* bytes that a plan may have, beside that; INFINITY */
 
 #endif

@@ -121,18 +121,9 @@ static void fix_zero(Search *s) {
     s->least_zero = shard && !level && cfg->parallel_config_optimizer_shard;
 }
 
-/* What no choice changes is refused at once. */
-static void check_others(const Config *cfg) {
-    Config c = one_stage_config(cfg);
-    c.parallel_config_model_parallel = c.parallel_config_context_parallel = 1;
-    c.parallel_config_context_parallel_algo = CP_ULYSSES;
-    strategy_of_config(&c);
-}
-
 static void fix_knobs(Search *s) {
     const Config *cfg = s->o.cfg;
     refuse_flags(cfg);
-    check_others(cfg);
     for (int k = 0; k < KNOBS; k++)
         s->fixed[k] = config_by_flag(cfg, knob_key[k]) ? value_of(cfg, (Knob)k) : -1;
     if (s->fixed[KNOB_RECOMPUTE] >= 0) s->fixed[KNOB_RECOMPUTE] = fixed_recompute(cfg);
@@ -347,6 +338,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     s->threads = plan_threads(cfg, o->machine, o->ranks);
     choice_make_room(s);
     fix_knobs(s);
+    s->ahead_bytes = search_ahead_bytes(s);
     s->record = search_record(s);
     return s;
 }

@@ -54,3 +54,23 @@ TEST(numbers_by_pieces_are_marked) {
     EXPECT(rows > 1 && marked < rows);
     EXPECT_PART(rows_behind("the fastest of each split"), "+0.0 %");
 }
+
+/* Batches that are read ahead need memory beside the plan: a plan that is within theirs of the limit
+ * is too large, and not the last one that is tried. */
+TEST(with_more_memory_there_is_an_answer_too) {
+    bool found = false;
+    for (int tenth = 524; tenth <= 532; tenth++) {
+        run(cmd_search,
+            arena_printf(arena_new(), "%s/../configs/gpt2-tiny.yaml", tests_dir()), "-n",
+            "4", "--machine",
+            arena_printf(arena_new(), "%s/../machines/cpu100g.yaml", tests_dir()),
+            "--parallel_config.data_parallel=4", "--runner_config.batch_size=1",
+            arena_printf(arena_new(), "--context.max_device_memory=%d.%dMB", tenth / 10,
+                         tenth % 10),
+            (char *)NULL);
+        test_at("%d.%d MB: %s", tenth / 10, tenth % 10, message);
+        EXPECT(code == 0 || (code == EXIT_MEMORY && !found));
+        found |= code == 0;
+    }
+    EXPECT(found);
+}
