@@ -137,9 +137,11 @@ static void add_left_out(Text *t, const Report *r) {
         const Family *f = &r->r->family[i];
         const char *why = why_not(r, f);
         if (!why) continue;
-        const char *stages = f->pp ? arena_printf(r->mem, " pp %d", f->pp) : "";
+        const char *stages = f->pp ? arena_printf(r->mem, "pp %d", f->pp) : "";
+        const char *split =
+            f->tp ? arena_printf(r->mem, "tp %d cp %d %s", f->tp, f->cp, stages) : stages;
         text_add(t, "<tr>");
-        add_text(t, arena_printf(r->mem, "tp %d cp %d%s", f->tp, f->cp, stages));
+        add_text(t, split);
         add_text(t, why);
         text_add(t, "</tr>\n");
     }

@@ -80,7 +80,8 @@ static void add_front(const Report *r, Text *out) {
 }
 
 static void add_family(const Report *r, const Family *f, double best, Text *out) {
-    text_add(out, "  tp %-3d cp %-3d ", f->tp, f->cp);
+    text_add(out, "  ");
+    if (f->tp) text_add(out, "tp %-3d cp %-3d ", f->tp, f->cp);
     if (f->pp) text_add(out, "pp %-3d ", f->pp);
     if (f->refused) {
         text_add(out, "refused: %.*s\n", (int)strcspn(f->refused, "\n"), f->refused);

@@ -34,8 +34,10 @@ static void add_choice(const Report *r, const Choice *c, Text *out) {
 }
 
 static void add_family(const Report *r, const Family *f, Text *out) {
-    text_add(out, "{\"model_parallel\": %d, \"context_parallel\": %d", f->tp, f->cp);
-    if (f->pp) text_add(out, ", \"pipeline_stage\": %d", f->pp);
+    text_add(out, "{");
+    if (f->tp)
+        text_add(out, "\"model_parallel\": %d, \"context_parallel\": %d", f->tp, f->cp);
+    if (f->pp) text_add(out, "%s\"pipeline_stage\": %d", f->tp ? ", " : "", f->pp);
     if (f->refused) {
         text_add(out, ", \"refused\": ");
         json_write_string(out, f->refused);

@@ -410,12 +410,22 @@ Choice *search_fastest(Arena *mem, const SearchOptions *o) {
 
 /* ---- the whole ---- */
 
+static bool is_taken(const Search *s, const ProbeKey *key) {
+    for (int i = 0; i < s->nprobes; i++) {
+        const Probe *p = &s->probe[i];
+        if (p->key.tp == key->tp && p->key.cp == key->cp && !p->refused) return true;
+    }
+    return false;
+}
+
+/* Ways to split that are refused altogether; the first that was tried, without
+ * sequence_parallel, says why. */
 static void note_refused(Space *b) {
     for (int i = 0; i < b->s->nprobes; i++) {
         const Probe *p = &b->s->probe[i];
-        if (!p->refused) continue;
+        if (!p->refused || is_taken(b->s, &p->key)) continue;
         Family *f = family_of(b, p->key.tp, p->key.cp, 0);
-        f->refused = p->refused;
+        if (!f->refused) f->refused = p->refused;
     }
     for (int i = 0; i < b->s->nleft_out; i++) {
         const Family *l = &b->s->left_out[i];

@@ -71,7 +71,7 @@ typedef struct Verified {
     bool fits;
 } Verified;
 
-/* The choices that split ranks alike over tp, cp and pp. */
+/* The choices that split ranks alike over tp, cp and pp; 0: any, where all are refused. */
 typedef struct Family {
     int tp, cp, pp;
     int64_t choices, fit;
