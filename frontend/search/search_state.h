@@ -70,6 +70,7 @@ struct Search {
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
     int least_zero;       /* 1: some level of ZeRO is asked for */
+    int64_t inner;        /* ulysses_degree_in_cp as a flag; 0: free */
     IntTable list;        /* of KNOB_LAYERS, where that is fixed */
     RankOrder order;      /* of KNOB_ORDER, where that is fixed */
     Job job;              /* the model */
@@ -87,7 +88,7 @@ struct Search {
     int64_t choices;
     Record *record;   /* NULL: nothing is kept */
     double told;      /* clock_seconds of the last line on the terminal */
-    Family *left_out; /* splits that the sequences of a step do not allow */
+    Family *left_out; /* splits that the sequences of a step or the layers do not allow */
     int nleft_out, left_out_cap;
 };
 

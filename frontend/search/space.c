@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define PC    "parallel_config."
-#define SHARD PC "optimizer_shard"
+#define PC     "parallel_config."
+#define SHARD  PC "optimizer_shard"
+#define INNER  PC "ulysses_degree_in_cp"
+#define METHOD "recompute_config.recompute_method"
 
 const char *const knob_key[KNOBS] = {
     [KNOB_DP] = PC "data_parallel",
@@ -82,6 +84,10 @@ static void refuse_flags(const Config *cfg) {
         config_refuse(cfg, knob_key[KNOB_SCHEDULE], NULL,
                       "1f1b, or another one by its name",
                       "a search does not take the schedule of a file");
+    if (config_by_flag(cfg, METHOD) &&
+        cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM)
+        config_refuse(cfg, METHOD, NULL, "leave it out, or block",
+                      "a search takes layers that are computed again one by one");
     if (cfg->parallel_config_noop_layers.n)
         config_refuse(cfg, PC "noop_layers", NULL, "num_layers without them",
                       "a search does not take layers that do not exist");
@@ -129,6 +135,7 @@ static void fix_knobs(Search *s) {
     if (s->fixed[KNOB_RECOMPUTE] >= 0) s->fixed[KNOB_RECOMPUTE] = fixed_recompute(cfg);
     if (s->fixed[KNOB_LAYERS] >= 0) take_list(s);
     fix_zero(s);
+    if (config_by_flag(cfg, INNER)) s->inner = cfg->parallel_config_ulysses_degree_in_cp;
     s->order = rank_order_of_config(cfg);
 }
 
@@ -271,43 +278,70 @@ static void each_order(Walk *w) {
     }
 }
 
+/* All-to-all and a ring are at the ends of what both together can be. */
+static bool may_ring(const Search *s, int cp, int ring) {
+    bool both = ring > 1 && ring < cp;
+    if (both && s->inner && (int64_t)ring * s->inner != cp) return false;
+    switch (s->fixed[KNOB_ALGO]) {
+    case CP_ULYSSES:
+        return ring == 1;
+    case CP_RING:
+        return ring == cp;
+    case CP_HYBRID:
+        return both;
+    default:
+        return true;
+    }
+}
+
 static void each_ring(Walk *w) {
     int cp = w->c.cp;
     for (int ring = 1; ring <= cp; ring++) {
-        int64_t asked = w->s->fixed[KNOB_ALGO];
-        bool taken = asked < 0 || asked == ring || (asked == 0 && ring == cp);
-        if (cp % ring || (cp > 1 && !taken)) continue;
+        if (cp % ring || !may_ring(w->s, cp, ring)) continue;
         w->c.ring = ring;
         each_order(w);
     }
 }
 
-static void leave_out(Search *s, const Choice *c) {
-    const char *why =
-        arena_printf(s->mem, "%lld sequences a step are not a multiple of %d replicas",
-                     (long long)s->o.sequences, c->dp);
-    PUSH(s->mem, s->left_out, s->nleft_out, s->left_out_cap,
-         ((Family){.tp = c->tp, .cp = c->cp, .pp = c->pp, .refused = why}));
+static void leave_out(Search *s, Family split, const char *why) {
+    split.refused = why;
+    PUSH(s->mem, s->left_out, s->nleft_out, s->left_out_cap, split);
+}
+
+/* The ranks of a stage. */
+static void each_degrees(Walk *w, int n) {
+    Search *s = w->s;
+    Choice *c = &w->c;
+    for (c->tp = 1; c->tp <= n; c->tp++) {
+        if (n % c->tp || !may(s, KNOB_TP, c->tp)) continue;
+        for (c->cp = 1; c->cp <= n / c->tp; c->cp++) {
+            if (n / c->tp % c->cp || !may(s, KNOB_CP, c->cp)) continue;
+            c->dp = n / c->tp / c->cp;
+            if (!may(s, KNOB_DP, c->dp)) continue;
+            if (s->o.sequences % c->dp == 0)
+                each_ring(w);
+            else
+                leave_out(s, (Family){.tp = c->tp, .cp = c->cp, .pp = c->pp},
+                          arena_printf(s->mem,
+                                       "%lld sequences a step are not a multiple of %d "
+                                       "replicas",
+                                       (long long)s->o.sequences, c->dp));
+        }
+    }
 }
 
 void search_each(Search *s, void (*see_choice)(void *ctx, const Choice *c), void *ctx) {
     Walk w = {.s = s, .see = see_choice, .ctx = ctx};
     int n = s->o.ranks;
-    Choice *c = &w.c;
-    for (c->pp = 1; c->pp <= n && c->pp <= s->layers; c->pp++) {
-        if (n % c->pp || !may(s, KNOB_PP, c->pp)) continue;
-        for (c->tp = 1; c->tp <= n / c->pp; c->tp++) {
-            if (n / c->pp % c->tp || !may(s, KNOB_TP, c->tp)) continue;
-            for (c->cp = 1; c->cp <= n / c->pp / c->tp; c->cp++) {
-                if (n / c->pp / c->tp % c->cp || !may(s, KNOB_CP, c->cp)) continue;
-                c->dp = n / c->pp / c->tp / c->cp;
-                if (!may(s, KNOB_DP, c->dp)) continue;
-                if (s->o.sequences % c->dp)
-                    leave_out(s, c);
-                else
-                    each_ring(&w);
-            }
-        }
+    for (int pp = 1; pp <= n; pp++) {
+        if (n % pp || !may(s, KNOB_PP, pp)) continue;
+        w.c.pp = pp;
+        if (pp <= s->layers)
+            each_degrees(&w, n / pp);
+        else
+            leave_out(s, (Family){.pp = pp},
+                      arena_printf(s->mem, "the model has %lld layers, fewer than stages",
+                                   (long long)s->layers));
     }
 }
 
@@ -341,129 +375,4 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     s->ahead_bytes = search_ahead_bytes(s);
     s->record = search_record(s);
     return s;
-}
-
-/* ---- as keys ---- */
-
-typedef struct Flags {
-    Arena *mem;
-    char **flag;
-    int n, cap;
-} Flags;
-
-static void add_flag(Flags *f, const char *key, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void add_flag(Flags *f, const char *key, const char *fmt, ...) {
-    char value[64];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(value, sizeof value, fmt, ap);
-    va_end(ap);
-    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, value));
-}
-
-static void add_list(Flags *f, const char *key, const char *text) {
-    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, text));
-}
-
-static void add_layers(Flags *f, Search *s, const Choice *c) {
-    Text t = text_new(f->mem);
-    int64_t *n = NEW_ARRAY(f->mem, int64_t, (size_t)c->pp * (size_t)c->chunks);
-    choice_layers(s, c, n);
-    for (int k = 0; k < c->pp * c->chunks; k++)
-        text_add(&t, "%s%lld", k ? "," : "[", (long long)n[k]);
-    text_add(&t, "]");
-    add_list(f, knob_key[KNOB_LAYERS], t.s);
-}
-
-static void add_recompute(Flags *f, Search *s, const Choice *c) {
-    int *n = choice_remade(f->mem, s, c), chunks = c->pp * c->chunks;
-    Text t = text_new(f->mem);
-    bool same = true;
-    for (int k = 1; k < chunks; k++) same &= n[k] == n[0];
-    for (int k = 0; k < (same ? 1 : chunks); k++)
-        text_add(&t, "%s%d", k ? "," : same ? "" : "[", n[k]);
-    if (!same) text_add(&t, "]");
-    add_list(f, knob_key[KNOB_RECOMPUTE], same && !n[0] ? "False" : t.s);
-}
-
-static bool only_file_says(const Search *s, const char *key) {
-    return config_given(s->o.cfg, key) && !config_by_flag(s->o.cfg, key);
-}
-
-/* Takes back what the file says of the layers of stages besides a list, and with `even` a list. */
-static void add_even_layers(Flags *f, const Search *s, bool even) {
-    static const char *const key[] = {PC "num_layer_list", PC "offset",
-                                      PC "num_layers_in_first_pipeline_stage",
-                                      PC "num_layers_in_last_pipeline_stage"};
-    static const char *const none[] = {"[]", "[]", "-1", "-1"};
-    for (int i = even ? 0 : 1; i < ARRAY_LEN(key); i++)
-        if (only_file_says(s, key[i])) add_list(f, key[i], none[i]);
-}
-
-static void add_overlap(Flags *f, const Search *s, const Choice *c) {
-    static const char *const name[] = {
-        [OVERLAP_AUTO] = "auto", [OVERLAP_THREAD] = "thread"};
-    bool idle = s->o.ranks == 1 && !config_given(s->o.cfg, knob_key[KNOB_OVERLAP]);
-    if (idle || s->fixed[KNOB_OVERLAP] >= 0) return;
-    add_list(f, knob_key[KNOB_OVERLAP],
-             c->alone ? "off" : name[s->o.cfg->parallel_overlap]);
-}
-
-static bool has_flag(const Flags *f, int n, const char *flag) {
-    size_t length = strcspn(flag, "=");
-    for (int i = 0; i < n; i++)
-        if (!strncmp(f->flag[i], flag, length) && f->flag[i][length] == '=') return true;
-    return false;
-}
-
-static const char *truth(bool yes) {
-    return yes ? "True" : "False";
-}
-
-char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
-    Flags f = {.mem = mem};
-    bool all_ring = c->ring == c->cp, whole = c->ring == 1;
-    if (c->tp * c->cp > 1) add_flag(&f, "parallel.parallel_mode", "1");
-    add_flag(&f, knob_key[KNOB_DP], "%d", c->dp);
-    add_flag(&f, knob_key[KNOB_TP], "%d", c->tp);
-    add_flag(&f, knob_key[KNOB_CP], "%d", c->cp);
-    if (c->cp > 1)
-        add_flag(&f, knob_key[KNOB_ALGO], "%s",
-                 whole      ? "ulysses_cp_algo"
-                 : all_ring ? "megatron_cp_algo"
-                            : "hybrid_cp_algo");
-    if (c->cp > 1 && !whole && !all_ring)
-        add_flag(&f, PC "ulysses_degree_in_cp", "%d", c->cp / c->ring);
-    add_flag(&f, knob_key[KNOB_PP], "%d", c->pp);
-    if (c->pp > 1 || config_given(s->o.cfg, knob_key[KNOB_CHUNKS]))
-        add_flag(&f, knob_key[KNOB_CHUNKS], "%d", c->chunks);
-    if (c->pp > 1)
-        add_flag(&f, knob_key[KNOB_SCHEDULE], "%s", schedule_name_at(c->schedule));
-    add_flag(&f, knob_key[KNOB_BATCH], "%d", c->batch);
-    add_flag(&f, knob_key[KNOB_MICRO], "%d", c->micro);
-    if (c->parts > 1 || config_given(s->o.cfg, knob_key[KNOB_PARTS]))
-        add_flag(&f, knob_key[KNOB_PARTS], "%d", c->parts);
-    add_overlap(&f, s, c);
-    if (choice_mesh(c).norder || config_given(s->o.cfg, knob_key[KNOB_ORDER]))
-        add_list(&f, knob_key[KNOB_ORDER], rank_order_text(mem, &c->order));
-    add_flag(&f, SHARD, "%s", truth(c->zero > 0));
-    if (c->zero)
-        add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);
-    else if (config_given(s->o.cfg, knob_key[KNOB_ZERO]))
-        add_flag(&f, knob_key[KNOB_ZERO], "auto");
-    add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
-    add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
-    if (c->inside) add_list(&f, knob_key[KNOB_SHARD], search_inside(s, c)->entries);
-    if (c->layers == LAYERS_BALANCED) add_layers(&f, s, c);
-    if (c->layers != LAYERS_GIVEN) add_even_layers(&f, s, c->layers == LAYERS_EVEN);
-    if (s->fixed[KNOB_RECOMPUTE] < 0) {
-        add_recompute(&f, s, c);
-        if (config_given(s->o.cfg, "recompute_config.recompute_method"))
-            add_flag(&f, "recompute_config.recompute_method", "block");
-    }
-    for (int i = 0, own = f.n; i < s->o.nflags; i++)
-        if (!has_flag(&f, own, s->o.flag[i])) PUSH(mem, f.flag, f.n, f.cap, s->o.flag[i]);
-    *n = f.n;
-    return f.flag;
 }

@@ -1,0 +1,133 @@
+/* choice_flags.c - a choice of a search as flags, which give it again. */
+#include "frontend/config/config_state.h"
+#include "frontend/search/search_state.h"
+
+#define PC     "parallel_config."
+#define SHARD  PC "optimizer_shard"
+#define INNER  PC "ulysses_degree_in_cp"
+#define METHOD "recompute_config.recompute_method"
+
+typedef struct Flags {
+    Arena *mem;
+    char **flag;
+    int n, cap;
+} Flags;
+
+static void add_flag(Flags *f, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_flag(Flags *f, const char *key, const char *fmt, ...) {
+    char value[64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(value, sizeof value, fmt, ap);
+    va_end(ap);
+    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, value));
+}
+
+static void add_list(Flags *f, const char *key, const char *text) {
+    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, text));
+}
+
+static void add_layers(Flags *f, Search *s, const Choice *c) {
+    Text t = text_new(f->mem);
+    int64_t *n = NEW_ARRAY(f->mem, int64_t, (size_t)c->pp * (size_t)c->chunks);
+    choice_layers(s, c, n);
+    for (int k = 0; k < c->pp * c->chunks; k++)
+        text_add(&t, "%s%lld", k ? "," : "[", (long long)n[k]);
+    text_add(&t, "]");
+    add_list(f, knob_key[KNOB_LAYERS], t.s);
+}
+
+static void add_recompute(Flags *f, Search *s, const Choice *c) {
+    int *n = choice_remade(f->mem, s, c), chunks = c->pp * c->chunks;
+    Text t = text_new(f->mem);
+    bool same = true;
+    for (int k = 1; k < chunks; k++) same &= n[k] == n[0];
+    for (int k = 0; k < (same ? 1 : chunks); k++)
+        text_add(&t, "%s%d", k ? "," : same ? "" : "[", n[k]);
+    if (!same) text_add(&t, "]");
+    add_list(f, knob_key[KNOB_RECOMPUTE], same && !n[0] ? "False" : t.s);
+}
+
+static bool only_file_says(const Search *s, const char *key) {
+    return config_given(s->o.cfg, key) && !config_by_flag(s->o.cfg, key);
+}
+
+/* Takes back what the file says of the layers of stages besides a list, and with `even` a list. */
+static void add_even_layers(Flags *f, const Search *s, bool even) {
+    static const char *const key[] = {PC "num_layer_list", PC "offset",
+                                      PC "num_layers_in_first_pipeline_stage",
+                                      PC "num_layers_in_last_pipeline_stage"};
+    static const char *const none[] = {"[]", "[]", "-1", "-1"};
+    for (int i = even ? 0 : 1; i < ARRAY_LEN(key); i++)
+        if (only_file_says(s, key[i])) add_list(f, key[i], none[i]);
+}
+
+static void add_overlap(Flags *f, const Search *s, const Choice *c) {
+    static const char *const name[] = {
+        [OVERLAP_AUTO] = "auto", [OVERLAP_THREAD] = "thread"};
+    bool idle = s->o.ranks == 1 && !config_given(s->o.cfg, knob_key[KNOB_OVERLAP]);
+    if (idle || s->fixed[KNOB_OVERLAP] >= 0) return;
+    add_list(f, knob_key[KNOB_OVERLAP],
+             c->alone ? "off" : name[s->o.cfg->parallel_overlap]);
+}
+
+/* What a file says of a mix of both does not go with sequences that are whole. */
+static void add_ring(Flags *f, const Search *s, const Choice *c) {
+    bool all_ring = c->ring == c->cp, whole = c->ring == 1;
+    bool mixed = s->o.cfg->parallel_config_context_parallel_algo == CP_HYBRID;
+    if (c->cp > 1 || mixed)
+        add_flag(f, knob_key[KNOB_ALGO], "%s",
+                 whole      ? "ulysses_cp_algo"
+                 : all_ring ? "megatron_cp_algo"
+                            : "hybrid_cp_algo");
+    if (!whole && !all_ring) add_flag(f, INNER, "%d", c->cp / c->ring);
+}
+
+static bool has_flag(const Flags *f, int n, const char *flag) {
+    size_t length = strcspn(flag, "=");
+    for (int i = 0; i < n; i++)
+        if (!strncmp(f->flag[i], flag, length) && f->flag[i][length] == '=') return true;
+    return false;
+}
+
+static const char *truth(bool yes) {
+    return yes ? "True" : "False";
+}
+
+char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
+    Flags f = {.mem = mem};
+    if (c->tp * c->cp > 1) add_flag(&f, "parallel.parallel_mode", "1");
+    add_flag(&f, knob_key[KNOB_DP], "%d", c->dp);
+    add_flag(&f, knob_key[KNOB_TP], "%d", c->tp);
+    add_flag(&f, knob_key[KNOB_CP], "%d", c->cp);
+    add_ring(&f, s, c);
+    add_flag(&f, knob_key[KNOB_PP], "%d", c->pp);
+    if (c->pp > 1 || config_given(s->o.cfg, knob_key[KNOB_CHUNKS]))
+        add_flag(&f, knob_key[KNOB_CHUNKS], "%d", c->chunks);
+    if (c->pp > 1)
+        add_flag(&f, knob_key[KNOB_SCHEDULE], "%s", schedule_name_at(c->schedule));
+    add_flag(&f, knob_key[KNOB_BATCH], "%d", c->batch);
+    add_flag(&f, knob_key[KNOB_MICRO], "%d", c->micro);
+    if (c->parts > 1 || config_given(s->o.cfg, knob_key[KNOB_PARTS]))
+        add_flag(&f, knob_key[KNOB_PARTS], "%d", c->parts);
+    add_overlap(&f, s, c);
+    if (choice_mesh(c).norder || config_given(s->o.cfg, knob_key[KNOB_ORDER]))
+        add_list(&f, knob_key[KNOB_ORDER], rank_order_text(mem, &c->order));
+    add_flag(&f, SHARD, "%s", truth(c->zero > 0));
+    if (c->zero)
+        add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);
+    else if (config_given(s->o.cfg, knob_key[KNOB_ZERO]))
+        add_flag(&f, knob_key[KNOB_ZERO], "auto");
+    add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
+    add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
+    if (c->inside) add_list(&f, knob_key[KNOB_SHARD], search_inside(s, c)->entries);
+    if (c->layers == LAYERS_BALANCED) add_layers(&f, s, c);
+    if (c->layers != LAYERS_GIVEN) add_even_layers(&f, s, c->layers == LAYERS_EVEN);
+    if (s->fixed[KNOB_RECOMPUTE] < 0) add_recompute(&f, s, c);
+    if (config_given(s->o.cfg, METHOD)) add_flag(&f, METHOD, "block");
+    for (int i = 0, own = f.n; i < s->o.nflags; i++)
+        if (!has_flag(&f, own, s->o.flag[i])) PUSH(mem, f.flag, f.n, f.cap, s->o.flag[i]);
+    *n = f.n;
+    return f.flag;
+}

@@ -1,0 +1,110 @@
+/* Tests of what a search takes from a file and from flags: keys of a file are free, flags are kept,
+ * and what is left out is told with its own reason. */
+#include "command.h"
+
+static const char model[] =
+    "model:\n"
+    "  model_config: {type: GPT2Config, vocab_size: 256, seq_length: %d,\n"
+    "    hidden_size: 32, num_layers: 2, num_heads: %d}\n"
+    "runner_config: {batch_size: 2}\n";
+
+static char *file(int seq, int heads, const char *more) {
+    char *path = temp("free.yaml");
+    write_text(path, arena_printf(arena_new(), "%s%s",
+                                  arena_printf(arena_new(), model, seq, heads), more));
+    return path;
+}
+
+static char *machine(void) {
+    return arena_printf(arena_new(), "%s/../machines/cpu100g.yaml", tests_dir());
+}
+
+#define SEARCH(path, ranks, ...)                                                         \
+    run(cmd_search, path, "-n", ranks, "--machine", machine(), __VA_ARGS__, (char *)NULL)
+
+#define ALGO  "--parallel_config.context_parallel_algo"
+#define INNER "--parallel_config.ulysses_degree_in_cp"
+
+TEST(layers_together_in_a_file_are_free) {
+    char *path =
+        file(16, 2, "recompute_config: {recompute: 2, recompute_method: uniform}\n");
+    SEARCH(path, "2", NULL);
+    worked();
+    EXPECT_PART(printed, "--recompute_config.recompute_method=block");
+    SEARCH(path, "2", "--recompute_config.recompute=True");
+    worked();
+    EXPECT_PART(printed, "--recompute_config.recompute_method=block");
+    SEARCH(path, "2", "--recompute_config.recompute_method=uniform");
+    refused(EXIT_CONFIG, "a search takes layers that are computed again one by one");
+}
+
+/* Strategies that were planned, each of which has the text. */
+static int rows_with(const char *part) {
+    const char *at = strstr(printed, "(micro-batches x sequences)\n"), *end;
+    int n = 0;
+    EXPECT(at);
+    for (at = strchr(at, '\n') + 1; *at == ' '; at = end + 1, n++) {
+        end = strchr(at, '\n');
+        if (!strstr(arena_strndup(arena_new(), at, (size_t)(end - at)), part))
+            test_fail(__FILE__, __LINE__, "not '%s':\n%s", part, printed);
+    }
+    return n;
+}
+
+TEST(parts_that_go_against_heads_are_kept) {
+    static char *const fixed[] = {"--parallel_config.data_parallel=1",
+                                  "--parallel_config.model_parallel=1",
+                                  "--parallel_config.pipeline_stage=1"};
+    SEARCH(file(64, 4, "parallel_config: {context_parallel: 4}\n"), "8",
+           ALGO "=hybrid_cp_algo", INNER "=2", fixed[0], fixed[1], fixed[2]);
+    worked();
+    EXPECT(rows_with("cp 8 (both)") > 0);
+    EXPECT_PART(printed, INNER "=2\n");
+    SEARCH(file(64, 4, ""), "4", ALGO "=hybrid_cp_algo", INNER "=2");
+    worked();
+    EXPECT(rows_with("cp 4 (both)") > 0);
+    SEARCH(file(64, 4, ""), "8", INNER "=4", fixed[0], fixed[1], fixed[2]);
+    worked();
+    EXPECT_PART(printed, INNER "=4\n");
+    SEARCH(file(64, 4, ""), "4", ALGO "=hybrid_cp_algo", INNER "=4");
+    refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
+}
+
+/* Of a file they are no reason against whole sequences. */
+TEST(parts_that_go_against_heads_in_a_file_are_free) {
+    SEARCH(file(64, 4,
+                "parallel_config: {context_parallel: 4, ulysses_degree_in_cp: 2,\n"
+                "  context_parallel_algo: hybrid_cp_algo}\n"),
+           "4", "--parallel_config.context_parallel=1");
+    worked();
+    EXPECT_PART(printed, ALGO "=ulysses_cp_algo");
+}
+
+/* The row of a split has that text. */
+static void expect_row(const char *split, const char *reason) {
+    const char *at = strstr(printed, "\nthe fastest of each split"), *row;
+    EXPECT(at);
+    row = strstr(at, arena_printf(arena_new(), "\n  %s", split));
+    if (!row ||
+        !strstr(arena_strndup(arena_new(), row + 1, strcspn(row + 1, "\n")), reason))
+        test_fail(__FILE__, __LINE__, "%s, '%s' in:\n%s", split, reason, at);
+}
+
+TEST(splits_are_refused_for_reasons_of_their_own) {
+    SEARCH(file(15, 2, ""), "2", NULL);
+    worked();
+    expect_row("tp 2   cp 1   pp 1 ", " s ");
+    EXPECT(!strstr(printed, "tp 2   cp 1   refused"));
+    expect_row("tp 1   cp 2   refused: ", "context_parallel cuts the tokens");
+    SEARCH(file(16, 2, ""), "4", NULL);
+    worked();
+    EXPECT(!strstr(printed, "cp 4   refused"));
+    expect_row("tp 4   cp 1   refused: ", "cuts the attention heads");
+    expect_row("pp 4   refused: ", "the model has 2 layers, fewer than stages");
+    SEARCH(file(16, 2, ""), "4", "--json");
+    worked();
+    EXPECT_PART(printed, "{\"pipeline_stage\": 4, \"refused\": ");
+    SEARCH(file(16, 4, ""), "3", NULL);
+    worked();
+    expect_row("tp 3   cp 1   refused: ", "cuts the attention heads");
+}
