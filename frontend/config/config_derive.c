@@ -187,13 +187,21 @@ static void derive_betas(void *context) {
     }
 }
 
-static void derive_data(Config *cfg) {
+/* The loader has a seed of its own in MindFormers. It counts as given, as printing has another
+ * name for the type, from which it does not follow. */
+static void derive_seed(Config *cfg) {
+    Setting *seed = &cfg->state->settings[key_find(LOADER "seed")];
     const YamlNode *type = cfg->state->settings[key_find(LOADER "type")].value;
-    bool mindformers = type && !strcmp(type->text, "BlendedMegatronDatasetDataLoader");
-    if (!given(cfg, LOADER "seed")) {
-        cfg->train_dataset_data_loader_seed = cfg->train_dataset_seed;
-        if (mindformers) cfg->train_dataset_data_loader_seed = 1234; /* as it has there */
-    }
+    if (seed->value) return;
+    cfg->train_dataset_data_loader_seed = cfg->train_dataset_seed;
+    if (!type || strcmp(type->text, "BlendedMegatronDatasetDataLoader") != 0) return;
+    cfg->train_dataset_data_loader_seed = 1234;
+    *seed =
+        (Setting){yaml_scalar(cfg->state->mem, "1234", type->at), LOADER "seed", true};
+}
+
+static void derive_data(Config *cfg) {
+    derive_seed(cfg);
     if (cfg->train_dataset_data_loader_create_compressed_eod_mask)
         cfg->train_dataset_data_loader_reset_attention_mask = true;
     if (cfg->runner_config_eval_interval < 0) cfg->runner_config_eval_interval = 0;

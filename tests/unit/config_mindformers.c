@@ -194,6 +194,7 @@ TEST(lists_and_steps_in_two_forms) {
     EXPECT_INT(c->train_dataset_data_loader_seed, 5);
     c = parse("train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader}}");
     EXPECT_INT(c->train_dataset_data_loader_seed, 1234);
+    expect_round_trip(c); /* though printed under another type */
     c = parse("train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader,\n"
               "config: {create_compressed_eod_mask: True}}}");
     EXPECT(c->train_dataset_data_loader_reset_attention_mask);
