@@ -19,13 +19,9 @@ static bool staged(const Config *c) {
     return c->parallel_config_pipeline_stage > 1;
 }
 
-static bool is_on(const TextList *l) {
-    return l->n > 1 || (l->n == 1 && strcmp(l->items[0], "False"));
-}
-
 static bool recomputes(const Config *c) {
-    return is_on(&c->recompute_config_recompute) ||
-           is_on(&c->recompute_config_select_recompute);
+    return config_switch(&c->recompute_config_recompute) ||
+           config_switch(&c->recompute_config_select_recompute);
 }
 
 static bool shares_layers(const Config *c) {

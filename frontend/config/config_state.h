@@ -67,6 +67,9 @@ bool config_by_flag(const Config *cfg, const char *path);
  * given any more. To be called when values are stored and nothing is derived from them. */
 void config_displace(Config *cfg);
 
+/* Of a key that takes a switch, numbers or names: 1 for the one word True in any spelling, 0 for
+ * False and for nothing, -1 for something else. */
+int config_switch(const TextList *l);
 /* Is the model that of a folder, of weights or of a description? */
 bool config_has_source(const Config *cfg);
 /* Fills in values that follow from others (config_derive.c), then checks combinations. */

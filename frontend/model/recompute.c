@@ -22,19 +22,6 @@ typedef struct Reader {
     const Strategy *s;
 } Reader;
 
-/* 1: the one word True; 0: False; -1: something else. */
-static int as_switch(const TextList *l) {
-    static const char *const no[] = {"False", "false", "FALSE", "no", "off"};
-    static const char *const yes[] = {"True", "true", "TRUE", "yes", "on"};
-    if (!l->n) return 0;
-    if (l->n > 1) return -1;
-    for (int i = 0; i < ARRAY_LEN(no); i++) {
-        if (!strcmp(l->items[0], no[i])) return 0;
-        if (!strcmp(l->items[0], yes[i])) return 1;
-    }
-    return -1;
-}
-
 static bool is_number(const char *s) {
     size_t n = strspn(s, "0123456789");
     return n && n < 10 && !s[n];
@@ -80,7 +67,7 @@ static Choice counts_of(const Reader *r, const char *key, const TextList *l) {
 /* True, False, numbers of layers, or (where the key takes them) names. */
 static Choice choice_of(const Reader *r, const char *key, const TextList *l, bool named,
                         const char *behind) {
-    int on = as_switch(l), numbers = numbers_of(l);
+    int on = config_switch(l), numbers = numbers_of(l);
     if (on >= 0) return same_for_all(r, key, on ? ALL : 0);
     if (numbers == l->n) return counts_of(r, key, l);
     if (numbers || !named)
@@ -168,9 +155,9 @@ static void refuse_beside_uniform(const Reader *r) {
     static const char *const keys[] = {RC "select_recompute", RC "mp_comm_recompute",
                                        RC "select_comm_recompute"};
     const Config *c = r->cfg;
-    const bool says[] = {as_switch(&c->recompute_config_select_recompute) != 0,
+    const bool says[] = {config_switch(&c->recompute_config_select_recompute) != 0,
                          !c->recompute_config_mp_comm_recompute,
-                         as_switch(&c->recompute_config_select_comm_recompute) <= 0};
+                         config_switch(&c->recompute_config_select_comm_recompute) <= 0};
     for (int i = 0; i < ARRAY_LEN(keys); i++)
         if (says[i])
             config_refuse(c, keys[i], RC "recompute_method",
@@ -198,7 +185,7 @@ static void note_needless(const Reader *r, const Choice *all, const Choice *sele
         config_note(r->cfg, RC "select_recompute",
                     "select_recompute has no effect: recompute auto chooses");
     if (r->s->remake_auto &&
-        as_switch(&r->cfg->recompute_config_select_comm_recompute) < 0)
+        config_switch(&r->cfg->recompute_config_select_comm_recompute) < 0)
         config_note(r->cfg, RC "select_comm_recompute",
                     "select_comm_recompute has no effect: recompute auto chooses which "
                     "layers gather again");

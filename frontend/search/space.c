@@ -2,7 +2,6 @@
 #include "frontend/config/config_state.h"
 #include "frontend/search/search_state.h"
 #include <stdlib.h>
-#include <strings.h>
 
 #define PC     "parallel_config."
 #define SHARD  PC "optimizer_shard"
@@ -96,11 +95,11 @@ static void refuse_flags(const Config *cfg) {
 /* Layers of each chunk that a fixed recompute_config.recompute asks for. */
 static int64_t fixed_recompute(const Config *cfg) {
     const TextList *l = &cfg->recompute_config_recompute;
-    const char *word = l->n ? l->items[0] : "False";
+    const char *word = l->n == 1 ? l->items[0] : "";
     size_t digits = strspn(word, "0123456789");
-    if (l->n <= 1 && digits && digits < 9 && !word[digits]) return atoll(word);
-    if (l->n <= 1 && !strcasecmp(word, "False")) return 0;
-    if (l->n <= 1 && !strcasecmp(word, "True")) return INT32_MAX;
+    int on = config_switch(l);
+    if (digits && digits < 9 && !word[digits]) return atoll(word);
+    if (on >= 0) return on ? INT32_MAX : 0;
     config_refuse(cfg, knob_key[KNOB_RECOMPUTE], NULL,
                   "leave it out, and the search finds how many layers",
                   "a search takes True, False or a number");

@@ -335,16 +335,20 @@ TEST(counts_are_one_list) {
     arena_free(mem);
 }
 
-static bool says_nothing_added(const char *flags) {
+static bool says(const char *note, const char *flags) {
     Arena *a = arena_new();
-    const char *text = arena_printf(a, "recompute_config: {%s}", flags);
+    const char *text = arena_printf(
+        a, "parallel_config: {model_parallel: 2}\nrecompute_config: {%s}", flags);
     Config *cfg = config_parse(a, "t.yaml", text, strlen(text));
     strategy_of_config(cfg);
     bool said = false;
-    for (int i = 0; i < cfg->n_notes; i++)
-        said |= strstr(cfg->notes[i], "adds nothing: recompute_elementwise") != NULL;
+    for (int i = 0; i < cfg->n_notes; i++) said |= strstr(cfg->notes[i], note) != NULL;
     arena_free(a);
     return said;
+}
+
+static bool says_nothing_added(const char *flags) {
+    return says("adds nothing: recompute_elementwise", flags);
 }
 
 TEST(names_that_are_made_again_anyhow) {
@@ -353,6 +357,20 @@ TEST(names_that_are_made_again_anyhow) {
     EXPECT(!says_nothing_added("select_recompute: [norm, h]"));
     EXPECT(!says_nothing_added("select_recompute: True"));
     EXPECT(!says_nothing_added("select_recompute: act, recompute_elementwise: False"));
+}
+
+TEST(a_switch_is_off_in_every_spelling) {
+    static const char idle[] = "recompute_slice_activation has no effect";
+    static const char *const no[] = {"False", "false", "'FALSE'", "no", "'off'"};
+    for (int i = 0; i < 2 * ARRAY_LEN(no); i++) {
+        const char *key = i % 2 ? "select_recompute" : "recompute";
+        EXPECT(says(idle, arena_printf(arena_new(),
+                                       "recompute_slice_activation: True, "
+                                       "%s: %s",
+                                       key, no[i / 2])));
+    }
+    EXPECT(!says(idle, "recompute_slice_activation: True, recompute: true"));
+    EXPECT(!says(idle, "recompute_slice_activation: True, recompute: 2"));
 }
 
 TEST(keys_become_spans) {
