@@ -12,6 +12,11 @@ enum {
     LEAST_HEADS = 2,
     LEAST_HEAD_DIM = 4,
     LEAST_WIDTH = 8, /* a norm over two numbers knows their order alone */
+    /* Norms of queries and keys and of what layers add, one behind the other, make much of what
+     * 16 bits round where they are over few numbers: the shrunken model would be worse than the
+     * model is. */
+    LEAST_HEAD_DIM_OF_NORMS = 16,
+    LEAST_WIDTH_OF_NORMS = 32,
     LEAST_VOCAB = 48,
     LEAST_SEQ = 16,
     LEAST_LAYERS = 2, /* of a chunk, so that its loop is one */
@@ -64,8 +69,9 @@ static int64_t with_entries(int64_t unit, int64_t parts, int64_t was) {
     return was % both ? unit : both;
 }
 
-static int64_t small_head_dim(const ModelSpec *was) {
-    for (int64_t d = LEAST_HEAD_DIM; d < was->head_dim; d *= 2) {
+static int64_t small_head_dim(const ModelSpec *was, bool normed) {
+    int64_t least = normed ? LEAST_HEAD_DIM_OF_NORMS : LEAST_HEAD_DIM;
+    for (int64_t d = least; d < was->head_dim; d *= 2) {
         int64_t turned = (int64_t)((double)d * was->rotary_percent);
         if (was->positions != POSITION_ROPE || (turned >= 2 && turned % 2 == 0)) return d;
     }
@@ -89,13 +95,15 @@ static double small_std(double std, const ModelSpec *s, const ModelSpec *was) {
     return MAX(std, MIN(grown, 1 / sqrt((double)s->hidden)));
 }
 
+/* normed: there are norms behind norms, in 16 bits. */
 static void shrink_widths(ModelSpec *s, const ModelSpec *was, const Strategy *t,
-                          int64_t parts) {
+                          int64_t parts, bool normed) {
+    int64_t least = normed ? LEAST_WIDTH_OF_NORMS : LEAST_WIDTH;
     shrink_heads(s, was, t, parts);
-    s->head_dim = small_head_dim(was);
+    s->head_dim = small_head_dim(was, normed);
     double share =
         (double)(s->heads * s->head_dim) / (double)(was->heads * was->head_dim);
-    int64_t width = MAX(llround((double)was->hidden * share), LEAST_WIDTH);
+    int64_t width = MAX(llround((double)was->hidden * share), least);
     s->hidden = smallest(was->hidden % parts ? 1 : parts, width, was->hidden);
     double wider = (double)was->ffn / (double)was->hidden;
     s->ffn = smallest(with_entries(t->tensor, parts, was->ffn),
@@ -303,7 +311,9 @@ static void shrink(Arena *mem, SimulateJob *s, const Plan *plan) {
     Job *j = &s->job;
     const Strategy *t = &was->strategy;
     int64_t parts = parts_of_entries(t), tile_bytes = s->tile_bytes;
-    shrink_widths(&j->spec, &was->spec, t, parts);
+    bool normed = was->spec.qk_norm && was->spec.sandwich &&
+                  was->cfg->model_compute_dtype != FLOAT_32;
+    shrink_widths(&j->spec, &was->spec, t, parts, normed);
     shrink_layers(mem, s, plan);
     j->seq = small_seq(was->seq, t, parts);
     shrink_positions(&j->spec, was->seq, j->seq);
