@@ -4,7 +4,8 @@
 #include "ir/ir.h"
 
 /* ops/linear.c, ops/move.c */
-void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_rearrange(Grad *, Op *);
+void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_max(Grad *, Op *);
+void vjp_rearrange(Grad *, Op *);
 void vjp_reshape(Grad *, Op *), vjp_unstack(Grad *, Op *), vjp_stack(Grad *, Op *);
 void vjp_copy(Grad *, Op *), vjp_pad(Grad *, Op *), vjp_unpad(Grad *, Op *);
 void infer_pad(Op *, Type *), infer_unpad(Op *, Type *), infer_slice(Op *, Type *);
@@ -27,6 +28,7 @@ void vjp_sqrt(Grad *, Op *), vjp_rsqrt(Grad *, Op *), vjp_tanh(Grad *, Op *);
 void vjp_softcap(Grad *, Op *), infer_softcap(Op *, Type *);
 void vjp_relu(Grad *, Op *), vjp_gelu(Grad *, Op *), vjp_gelu_erf(Grad *, Op *);
 void vjp_fast_gelu(Grad *, Op *), vjp_silu(Grad *, Op *), vjp_dropout(Grad *, Op *);
+void vjp_atmost(Grad *, Op *), vjp_select(Grad *, Op *);
 
 /* ops/norm.c */
 void vjp_layernorm(Grad *, Op *), vjp_rmsnorm(Grad *, Op *), vjp_softmax(Grad *, Op *);

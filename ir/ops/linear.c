@@ -202,6 +202,24 @@ void vjp_sum(Grad *g, Op *op) {
         build1(&g->b, OP_mul, RULE_TEXT(&g->b, &t[0], &t[1], &t[0]), ones, gout, NULL));
 }
 
+/* To the elements that are the maximum, in equal shares. It is looked for anew among those that
+ * backward has, so that one of them is equal to it. */
+void vjp_max(Grad *g, Op *op) {
+    const Term *in = &op_rule(op)->term[0], *out = &op_rule(op)->term[1];
+    Value *gout = g->of(g, op->out[0]), *x = op->in[0];
+    if (!gout || !g->wants(g, x)) return;
+    Builder *b = &g->b;
+    char *inwards = RULE_TEXT(b, in, out);
+    Value *most = build1(b, OP_max, inwards, x, NULL);
+    Value *ones = build_as(b, OP_fill, "value=1", x->ty, NULL);
+    Value *below = build1(b, OP_sub, RULE_TEXT(b, out, in, in), most, x, NULL);
+    Value *less = build1(b, OP_relu_grad, NULL, below, ones, NULL);
+    Value *equal = build1(b, OP_sub, NULL, ones, less, NULL);
+    Value *count = build1(b, OP_sum, inwards, equal, NULL);
+    Value *share = build1(b, OP_div, NULL, gout, count, NULL);
+    g->add(g, x, build1(b, OP_mul, RULE_TEXT(b, in, out, in), equal, share, NULL));
+}
+
 /* A max is no sum that may stay pending: it is finished at once. */
 void local_max(Local *l) {
     Axes axes = 0;

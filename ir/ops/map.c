@@ -299,6 +299,26 @@ void vjp_offset(Grad *g, Op *op) {
     if (gout && g->wants(g, op->in[0])) g->add(g, op->in[0], gout);
 }
 
+/* All but what x - by > 0 lets through. */
+void vjp_atmost(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    char *attrs = bfmt(&g->b, "by=%.17g", -op_float(op, "by", NAN));
+    Value *beyond = build1(&g->b, OP_offset, attrs, op->in[0], NULL);
+    Value *lost = build1(&g->b, OP_relu_grad, NULL, beyond, gout, NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, lost, NULL));
+}
+
+void vjp_select(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]), *c = op->in[0];
+    if (!gout) return;
+    Value *zeros = build_as(&g->b, OP_fill, "value=0", op->out[0]->ty, NULL);
+    if (g->wants(g, op->in[1]))
+        g->add(g, op->in[1], build1(&g->b, OP_select, NULL, c, gout, zeros, NULL));
+    if (g->wants(g, op->in[2]))
+        g->add(g, op->in[2], build1(&g->b, OP_select, NULL, c, zeros, gout, NULL));
+}
+
 /* Is v an argument of its function, or a view of one? */
 static bool is_of_argument(const Value *v) {
     while (v->def && op_has(v->def, F_MOVE) && v->def->nin) v = v->def->in[0];

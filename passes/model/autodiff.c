@@ -15,7 +15,7 @@ typedef struct Diff { /* gradient of one function body */
     Grad g;           /* first: hooks get a Grad * */
     Module *m;
     Func *f;
-    bool *active; /* by id: depends on an argument that wants a gradient */
+    bool *active; /* by id: a float that depends on an argument that wants a gradient */
     Value **grad; /* by id: its gradient so far */
     int nvalues;
     Pair **pairs;
@@ -43,29 +43,26 @@ static void grad_add(Grad *g, Value *v, Value *more) {
     grad_lie_like(*at, &v->ty);
 }
 
-/* Rows that are constants for a gradient (a maximum, indices) have no vjp on purpose; a
- * linear one without it would lose the gradient. */
-static void refuse_unknown(const Op *op) {
-    const OpInfo *row = &optab[op->kind];
-    if (!(row->flags & F_LINEAR) || row->vjp || !dtype_is_float(op->out[0]->ty.dt))
-        return;
-    fail_op(op, "no gradient flows through %s (%%%s); write it with other ops", row->name,
-            op->out[0]->name);
-}
-
 static void mark_active(Diff *d) {
     for (Op *op = d->f->first; op; op = op->next) {
         bool any = false;
         for (int i = 0; i < op->nin; i++) any |= d->active[op->in[i]->id];
-        if (any) refuse_unknown(op);
-        if (!any || (!optab[op->kind].vjp && !op_is_call(op))) continue;
-        for (int i = 0; i < op->nout; i++) {
+        for (int i = 0; i < op->nout && any; i++) {
             d->active[op->out[i]->id] = dtype_is_float(op->out[i]->ty.dt);
         }
     }
 }
 
 static void diff_call(Diff *d, Op *op);
+
+/* What a gradient would go to, but that it ends here: taken for a constant, what is before
+ * the op would learn nothing of it. */
+static void refuse_unknown(const Op *op) {
+    fail_op(op,
+            "no gradient flows through %s (%%%s): write it with ops that have the flag "
+            "`gradient` in docs/ops.md",
+            optab[op->kind].name, op->out[0]->name);
+}
 
 /* Rows with further results (statistics of a norm, log sum exp) have gradients for the
  * first one only. */
@@ -93,6 +90,8 @@ static void diff_body(Diff *d, Op *last_forward) {
             diff_call(d, op);
         else if (optab[op->kind].vjp)
             optab[op->kind].vjp(&d->g, op);
+        else
+            refuse_unknown(op);
     }
 }
 
