@@ -123,6 +123,7 @@ static Pair *pair_make(Diff *caller, Pair want) {
     Diff d = diff_begin(m, w, caller->pairs, caller->o);
     for (int i = 0; i < p->f->narg; i++) d.active[w->arg[i]->id] = p->wants[i];
     mark_active(&d);
+    Op *last_forward = w->last; /* sums of gradients are made behind it */
     for (int i = 0; i < p->f->nret; i++) {
         if (cot[i] && d.active[w->ret[i]->id]) grad_add(&d.g, w->ret[i], cot[i]);
     }
@@ -130,7 +131,7 @@ static Pair *pair_make(Diff *caller, Pair want) {
         if (cot[i]) grad_name(m->mem, cot[i], "d", w->ret[i]);
     }
     int nforward = w->nops; /* a call is replaced by a call, so the count stays */
-    diff_body(&d, w->last);
+    diff_body(&d, last_forward);
     Op *last = NULL;
     for (int i = 0; i < nforward; i++) last = last ? last->next : w->first;
     Value **grads = NEW_ARRAY(m->mem, Value *, (size_t)p->f->narg);
