@@ -310,7 +310,7 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
             continue;
         }
         bool gives = gives_buffer(s, f, v, op->out[0]);
-        in[i] = add_each(call, callee, v, &inner->ty);
+        in[i] = add_each(call, callee, v, sliced ? &inner->ty : &v->ty);
         s->reader[v->id] = call;
         if (alias < 0 && gives) alias = in[i]->nth;
     }
