@@ -290,6 +290,14 @@ static void call_chunk(Cut *k, int c, Value **result, int nresults) {
     }
 }
 
+/* A parameter that no chunk reads is updated all the same, by one stage. */
+static void place_unread(Cut *k) {
+    Func *f = k->f;
+    for (int i = 0; i < f->narg; i++)
+        if (layers_is_param(f, f->arg[i]) && func_arg_stage(f, i) < 0)
+            func_arg_set_int(f, i, "stage", 0);
+}
+
 /* The ops that were there up to `last` are in the chunks now. */
 static void replace_body(Cut *k, Op *last) {
     Func *f = k->f;
@@ -320,6 +328,7 @@ static void make_chunks(Cut *k) {
         memcpy(results[c], result, (size_t)n[c] * sizeof *result);
     }
     for (int c = 0; c < k->chunks; c++) call_chunk(k, c, results[c], n[c]);
+    place_unread(k);
     replace_body(k, last);
 }
 
