@@ -156,6 +156,21 @@ static bool same_order(const Dims *d, const int8_t *a, const int8_t *b, int n) {
     }
 }
 
+/* A kernel has a value once, with the same dimensions for all who read it: what is read with
+ * others beside it is a copy. */
+static void copy_operands(Op *op, const Dims *d) {
+    for (int i = 1; i < op->nin; i++) {
+        bool differs = false;
+        for (int j = 0; j < i; j++)
+            differs |= op->in[j] == op->in[i] &&
+                       !same_order(d, d->term[j], d->term[i], d->rank[i]);
+        if (!differs) continue;
+        Builder b = build_before(op);
+        b.name = op->in[i]->name;
+        op->in[i] = build1(&b, OP_copy, NULL, op->in[i], NULL);
+    }
+}
+
 /* An elementwise op goes over all its operands in the order of its result. */
 static void arrange_map(Op *op) {
     Dims d, now;
@@ -171,6 +186,7 @@ static void arrange_map(Op *op) {
         memcpy(now.term[i], order, sizeof order);
         set_rule(op, &now);
     }
+    copy_operands(op, &now);
 }
 
 static Value *cast(Builder *b, Value *v, DType to) {

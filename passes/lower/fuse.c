@@ -7,6 +7,7 @@
  * outside has used their results yet: the kernel takes the position of its last op. Equal
  * kernels are one function. */
 #include "ir/iteration_space.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 #include <stdlib.h>
 
@@ -184,7 +185,12 @@ static void make_groups(Fuse *fu) {
         if (!fusable(op)) continue;
         Group *set[MAX_TERMS + 1];
         int n = choose_groups(fu, op, set);
-        if (n || fits(fu, NULL, 0, op)) unite(fu, set, n, op);
+        if (n || fits(fu, NULL, 0, op))
+            unite(fu, set, n, op);
+        else if (op_has(op, F_MAP))
+            fail_op(op,
+                    "%s (%%%s): no kernel can go over its operands as the rule has them",
+                    optab[op->kind].name, op->out[0]->name);
     }
 }
 

@@ -180,7 +180,7 @@ TEST(planned_programs_agree) {
 }
 
 TEST(fused_programs_agree) {
-    check_passes("place,expand,fuse,memplan", false, 1e-12);
+    check_passes("place,expand,arrange,fuse,memplan", false, 1e-12);
 }
 
 /* ---- parts ---- */
