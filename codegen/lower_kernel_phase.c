@@ -78,7 +78,15 @@ static void compute_row(Kernel *k, int nth) {
     const Op *op = k->s.op[nth];
     LLVMValueRef in[MAX_TERMS];
     for (int i = 0; i < op->nin; i++) in[i] = row_number(k, op->in[i]);
-    MapContext c = {.e = k->e, .op = op, .in = in};
+    MapContext c = {.e = k->e,
+                    .op = op,
+                    .in = in,
+                    .inner = k->s.inner,
+                    .part = k->part[nth],
+                    .base = k->part_base[nth],
+                    .first_row = k->part_first_row[nth]};
+    bool alone = !space_full(&k->s); /* one element is all that the kernel has */
+    if (alone) c.element = c.row = emit_i64(k->e, 0);
     LLVMValueRef out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
     k->number[kernel_index(k, op->out[0])] = rounded(k, op->out[0], out);
 }

@@ -263,6 +263,8 @@ static LLVMValueRef map_dropout(MapContext *c) {
     LLVMValueRef random = vmath_philox(e, counter, word[RNG_KEY], word[RNG_KEY + 1]);
     LLVMValueRef limit = emit_i32_like(e, random, (int64_t)(uint32_t)(p * 4294967296.0));
     LLVMValueRef keep = LLVMBuildICmp(e->b, LLVMIntUGE, random, limit, "");
+    if (!emit_lanes(c->in[0]))
+        keep = LLVMBuildExtractElement(e->b, keep, emit_i32(e, 0), "");
     LLVMValueRef scaled = emit_fmul(e, c->in[0], num(e, c->in[0], 1 / (1 - p)));
     return emit_select(e, keep, scaled, num(e, c->in[0], 0));
 }
