@@ -92,6 +92,7 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     /* What a result overwrites keeps its shape. */
     if (func_result_over(f, i) >= 0) return;
     if (lead && func_result_over(op_func(call), operand) >= 0) return;
+    if (d >= 0 && one.rank == MAX_RANK) return; /* no room for the parts beside them */
     if (lead && v->ty.split[0]) return; /* its layers are on several ranks already */
     if (d == -2 || !dtype_is_float(one.dt) || bytes < o->zero_threshold_bytes) return;
     copies &= (Axes) ~(d >= 0 ? one.split[d] : 0);
