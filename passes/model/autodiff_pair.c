@@ -221,6 +221,17 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
     }
 }
 
+/* What a loop saves comes out of it as a stack of one a run. */
+static void refuse_unstackable(const Pair *p, Value *const *saved) {
+    for (int i = 0; i < p->nsaved; i++)
+        if (p->loop && saved[i]->ty.rank == MAX_RANK)
+            fail(EXIT_CONFIG,
+                 "@%s: %%%s of each run of a loop is kept for backward: it may have at "
+                 "most "
+                 "%d dimensions; reshape it to fewer",
+                 p->f->name, saved[i]->name, MAX_RANK - 1);
+}
+
 void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,
                 const PassOptions *o) {
     Func *w = p->fwd;
@@ -235,6 +246,7 @@ void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,
     if (last) make_again(&layer, p->remake);
     keep_in_parts(p, last, o);
     Value **saved = collect_saved(m, p, last, grads, ncot);
+    refuse_unstackable(p, saved);
     list_inputs(m->mem, p);
     list_outputs(m->mem, p);
     p->bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);
