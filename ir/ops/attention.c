@@ -27,7 +27,7 @@ void infer_attention(Op *op, Type *out) {
                     INT32_MAX);
     }
     if (zigzag < 0 || zigzag > INT32_MAX ||
-        (zigzag && (q->dim[1] % (2 * zigzag) || q->dim[1] != k->dim[1]))) {
+        (zigzag > 1 && (q->dim[1] % (2 * zigzag) || q->dim[1] != k->dim[1]))) {
         infer_error("zigzag=%lld needs as many queries as keys, a multiple of twice that",
                     (long long)zigzag);
     }
