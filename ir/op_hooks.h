@@ -8,6 +8,7 @@ void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_max(Grad *, Op *);
 void vjp_rearrange(Grad *, Op *);
 void vjp_reshape(Grad *, Op *), vjp_unstack(Grad *, Op *), vjp_stack(Grad *, Op *);
 void vjp_copy(Grad *, Op *), vjp_pad(Grad *, Op *), vjp_unpad(Grad *, Op *);
+void vjp_slice(Grad *, Op *);
 void infer_pad(Op *, Type *), infer_unpad(Op *, Type *), infer_slice(Op *, Type *);
 bool dims_reshape(const Op *, Dims *), dims_unstack(const Op *, Dims *);
 bool dims_slice(const Op *, Dims *);

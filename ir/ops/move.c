@@ -236,6 +236,22 @@ void ref_slice(const Ref *r) {
     }
 }
 
+/* Zeros, but for the rows that it took, which are written as those of a cache are. */
+void vjp_slice(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    const Type *t = &op->in[0]->ty;
+    Around a = around(t, op_int(op, "dim", 0));
+    Type all = TYPE(t->dt, a.before, a.count, a.after, 1), some = all;
+    some.dim[1] = op_int(op, "size", 1);
+    char *at = bfmt(&g->b, "value=%lld", (long long)op_int(op, "first", 0));
+    Value *zeros = build_as(&g->b, OP_fill, "value=0", all, NULL);
+    Value *first = build_as(&g->b, OP_fill, at, (Type){.dt = DT_I32}, NULL);
+    Value *rows = build_as(&g->b, OP_reshape, NULL, some, gout, NULL);
+    rows = build1(&g->b, OP_cache_write, NULL, zeros, rows, first, NULL);
+    g->add(g, op->in[0], build_as(&g->b, OP_reshape, NULL, *t, rows, NULL));
+}
+
 enum { MAX_UNSTACK = 16 };
 
 void infer_unstack(Op *op, Type *out) {

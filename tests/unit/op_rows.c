@@ -92,6 +92,10 @@ static const struct {
     const char *op, *reason;
 } no_gradient[] = {
     {"log_add", of_passes},
+    {"pick", "a product with onehot has one"},
+    {"embed_grad", of_gradient},
+    {"cache_write", "of prediction, and of the gradient of slice"},
+    {"cache_write_each", "of prediction"},
     {"finite", "of bad steps: 0 or 1"},
     {"agree", "of bad steps: 0 or 1"},
     {"arrive", of_passes},
@@ -130,8 +134,8 @@ static bool takes_floats(int kind) {
 TEST(gradient_or_reason) {
     for (int k = 0; k < OP_COUNT; k++) {
         const OpInfo *row = &optab[k];
-        /* linear ones without a gradient are refused, those of ranks come later */
-        unsigned spared = F_LINEAR | F_COMM | F_RANK | F_CALL | F_EFFECT;
+        /* those of ranks are made behind autodiff too */
+        unsigned spared = F_COMM | F_RANK | F_CALL | F_EFFECT;
         bool silent = !row->vjp && !(row->flags & spared) && takes_floats(k);
         bool excused = false;
         for (int i = 0; i < ARRAY_LEN(no_gradient); i++)

@@ -1,5 +1,5 @@
 /* opt.c - the program stator-opt: what -r prints of a module is the same before and after
- * its tensors are split, flattened and made local. */
+ * its tensors are split, flattened and made local, and its loops cut. */
 #include "../test.h"
 #include "ir/sample.h"
 
@@ -41,7 +41,7 @@ static void expect_same_digests(const char *a, const char *b) {
     EXPECT(lines > 4 && !*a && !*b);
 }
 
-#define STEP  "-p simplify,seed,zero,autodiff,simplify,train,simplify"
+#define STEP  "-p simplify,seed,zero,remake,autodiff,simplify,train,simplify"
 #define LOCAL STEP ",shard,reshard,collect,simplify,localize,simplify,keep,sink"
 
 /* The step of a module on ranks: whole, flattened, and of one rank each. */
@@ -66,6 +66,11 @@ TEST(flattened_arguments) {
 
 TEST(split_and_flattened_arguments) {
     check_module("mesh/towers.ir", "-s up=-,tp -s down=tp,- -o zero=1 -o zero_axes=dp");
+}
+
+/* Rows of stacks that others read too, of loops that are cut. */
+TEST(cut_loops_of_shared_layers) {
+    check_module("mesh/shared_layers.ir", "-s w=-,tp -o remake=2:full");
 }
 
 /* A result that ranks have differently has a line for each. */
