@@ -1,6 +1,7 @@
 /* data_text.c - text: a file, a folder of files, or the embedded corpus, as bytes or as the
  * tokens of a tokenizer. */
 #define _GNU_SOURCE
+#include "runtime/data/gpt_index.h"
 #include "runtime/data/text_tokens.h"
 #include <dirent.h>
 #include <errno.h>
@@ -29,6 +30,21 @@ typedef struct TextSource {
     int64_t first;         /* byte or token of the split */
 } TextSource;
 
+/* The first bytes of a file; how many there are, 0 also where it cannot be read. */
+static size_t file_head(const char *path, unsigned char head[8]) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, head, 8);
+    close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Caches of tokens may lie between the texts that they were made from. */
+static bool is_cache(const char *path) {
+    unsigned char head[8];
+    return cache_begins(head, file_head(path, head));
+}
+
 /* Adds the files of one folder to the parts, its folders to the list of what to visit. */
 static void folder_list(Arena *mem, TextSource *t, const char *folder,
                         const char ***folders, int *n, int *cap) {
@@ -47,7 +63,7 @@ static void folder_list(Arena *mem, TextSource *t, const char *folder,
             wrong = "it changed while it was read";
         else if (S_ISDIR(st.st_mode))
             PUSH(mem, *folders, *n, *cap, path);
-        else if (S_ISREG(st.st_mode))
+        else if (S_ISREG(st.st_mode) && !is_cache(path))
             PUSH(mem, t->parts, t->n_parts, t->cap_parts,
                  ((TextPart){path, 0, (uint64_t)st.st_size}));
     }

@@ -18,6 +18,10 @@ static uint64_t u64_at(const unsigned char *p) {
     return v;
 }
 
+bool cache_begins(const void *bytes, uint64_t n) {
+    return n >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
+}
+
 int64_t cache_check(const void *bytes, uint64_t n, const char key[33], const char **why) {
     const unsigned char *p = bytes;
     *why = "it is damaged: it ends inside its header";

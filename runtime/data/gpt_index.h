@@ -63,8 +63,10 @@ void gpt_blend_all(const int64_t *size, int n, int64_t items, int16_t *source,
  * the data after it. `key` is the 32 hex digits that identify what it was made from.
  * cache_check gives the data's size, or -1 and the reason. cache_buffer has room for n
  * bytes of data, after room for the frame; cache_write fills the frame in and replaces
- * the file as a whole (several processes may do so at once); 0 or errno. */
+ * the file as a whole (several processes may do so at once); 0 or errno. cache_begins says
+ * whether the bytes are, by their first ones, those of such a file. */
 enum { CACHE_FRAME = 64 };
+bool cache_begins(const void *bytes, uint64_t n);
 int64_t cache_check(const void *bytes, uint64_t n, const char key[33], const char **why);
 void *cache_buffer(Arena *mem, uint64_t n);
 int cache_write(const char *path, const char key[33], void *data, uint64_t n);

@@ -2,6 +2,7 @@
 #include "runtime/data/text_tokens.h"
 #include "runtime/core/buffer.h"
 #include "runtime/data/gpt_index.h"
+#include <stdlib.h>
 
 enum { PIECE_BYTES = 4 << 20 };
 #define SAY_SECONDS 5.0
@@ -141,14 +142,29 @@ static const int32_t *read_cache(Data *d, const char *path, const char key[33],
 }
 _Static_assert(CACHE_FRAME % sizeof(int32_t) == 0, "tokens are aligned in a cache");
 
+/* The path of a folder may end in '/', or be '.' or '..'; this one ends in its name. */
+static const char *named_path(Arena *mem, const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    const char *plain = arena_strndup(mem, path, n), *slash = strrchr(plain, '/');
+    const char *name = slash ? slash + 1 : plain;
+    if (strcmp(name, ".") && strcmp(name, "..")) return plain;
+    char *real = realpath(path, NULL);
+    if (!real) return plain;
+    plain = arena_strdup(mem, real);
+    free(real);
+    return plain;
+}
+
 static const char *cache_path(Arena *mem, const Data *d, const char *folder,
                               const char *key) {
     if (!folder) return NULL;
-    const char *slash = strrchr(d->path, '/'), *name = slash ? slash + 1 : d->path;
+    const char *path = named_path(mem, d->path), *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
     if (!folder[0])
-        folder = slash == d->path ? "/"
-                 : slash          ? arena_strndup(mem, d->path, (size_t)(slash - d->path))
-                                  : ".";
+        folder = slash == path ? "/"
+                 : slash       ? arena_strndup(mem, path, (size_t)(slash - path))
+                               : ".";
     return path_join(mem, folder, arena_printf(mem, "%s.tokens_%s.cache", name, key));
 }
 

@@ -121,6 +121,32 @@ TEST_LIMIT(another_end_of_texts_is_another_cache, 120) {
     EXPECT_STR(say(0, "ls there | wc -l"), "2\n");
 }
 
+/* However it is named, and whatever caches lie in it: they are no text. */
+TEST_LIMIT(a_folder_has_the_same_tokens_at_every_start, 120) {
+    static const char *const names[] = {"texts",   "texts/",  "texts//",
+                                        "texts/.", "./texts", "texts/a/.."};
+    static const char inspect[] = "$S inspect %s/c.yaml --split train --samples 0 "
+                                  "--tokenizer_file %s/tok/tokenizer.json";
+    prepare("tok/tokenizer.json", 304);
+    say(0, "mkdir -p texts/a; cp text.txt texts/a/b; echo more >texts/c");
+    const char *here = arena_printf(mem(), inspect, ".", ".");
+    const char *want = say(0, "%s --dataset_dir texts", here);
+    for (int i = 0; i < ARRAY_LEN(names); i++)
+        EXPECT_STR(say(0, "%s --dataset_dir %s", here, names[i]), want);
+    EXPECT_STR(
+        say(0, "cd texts; %s --dataset_dir .", arena_printf(mem(), inspect, "..", "..")),
+        want);
+    EXPECT_STR(say(0, "ls -A | grep tokens_ | wc -l"), "1\n");
+    EXPECT_STR(say(0, "find texts -type f | wc -l"), "2\n");
+    say(0, "%s --dataset_dir texts/c --model.model_config.seq_length 1", here);
+    say(0,
+        "rm texts.tokens_*; %s --dataset_dir texts "
+        "--train_dataset.data_loader.data_cache_path texts",
+        here);
+    EXPECT_STR(say(0, "find texts -type f | wc -l"), "4\n");
+    EXPECT_STR(say(0, "%s --dataset_dir texts", here), want);
+}
+
 /* Where none can be written a line says so. */
 TEST_LIMIT(a_cache_that_cannot_be_written_is_told, 120) {
     prepare("tok/tokenizer.json", 304);
