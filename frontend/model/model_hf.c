@@ -86,20 +86,40 @@ static void want_whole_heads(const Json *at, const ModelSpec *s) {
                   "rotary positions on a part of a head are not supported in a Llama");
 }
 
+/* NULL: it is not there, or says nothing. */
+static const Json *rope_object(const Json *root, const char *key) {
+    const Json *v = json_get(root, key);
+    if (!v || v->kind == JSON_NULL) return NULL;
+    json_want(v, JSON_OBJECT);
+    return v->n ? v : NULL;
+}
+
+/* A number of rope_parameters, which does not count beside rope_scaling. */
+static void want_told(const Json *parameters, const char *key, double counts) {
+    double told = json_get_f64(parameters, key, counts);
+    if (told != counts)
+        json_fail(json_get(parameters, key), "write it into rope_scaling too",
+                  "%s %g does not count beside rope_scaling, which has another", key,
+                  told);
+}
+
 /* rope_scaling, or rope_parameters of newer files, which also hold the base and the share
- * of a head. */
+ * of a head. Where both are there the former counts, as in transformers. */
 static void read_rope(const Json *root, ModelSpec *s) {
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    const Json *scaling = rope_object(root, "rope_scaling");
+    const Json *parameters = rope_object(root, "rope_parameters");
+    const Json *v = scaling ? scaling : parameters;
     s->rope_base = json_get_f64(root, "rope_theta", s->rope_base);
     s->rotary_percent = json_get_f64(root, "partial_rotary_factor", s->rotary_percent);
-    for (int i = 0; i < ARRAY_LEN(keys); i++) {
-        const Json *v = json_get(root, keys[i]);
-        if (!v || v->kind == JSON_NULL) continue;
-        json_want(v, JSON_OBJECT);
+    if (v) {
         s->rope_base = json_get_f64(v, "rope_theta", s->rope_base);
         s->rotary_percent = json_get_f64(v, "partial_rotary_factor", s->rotary_percent);
         read_scaling(root, v, s);
         want_whole_heads(v, s);
+    }
+    if (scaling && parameters) {
+        want_told(parameters, "rope_theta", s->rope_base);
+        want_told(parameters, "partial_rotary_factor", s->rotary_percent);
     }
     want_whole_heads(json_get(root, "partial_rotary_factor"), s);
 }

@@ -233,6 +233,16 @@ TEST(config_json_of_llama) {
     s = spec_of(mem, LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\","
                            "\"rope_theta\":5e5}}");
     EXPECT(s.rope_base == 5e5 && s.head_dim == 6);
+    s = spec_of(mem, LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4},"
+                           "\"rope_parameters\":{\"rope_type\":\"default\","
+                           "\"rope_theta\":10000}}");
+    EXPECT(s.rope.type == ROPE_LINEAR && s.rope.factor == 4 && s.rope_base == 1e4);
+    s = spec_of(mem, LLAMA ",\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":"
+                           "\"linear\",\"factor\":2}}");
+    EXPECT(s.rope.type == ROPE_LINEAR && s.rope.factor == 2);
+    EXPECT_FAIL(spec_of(mem, LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4},"
+                                   "\"rope_parameters\":{\"rope_theta\":5e5}}"),
+                EXIT_CONFIG, "rope_theta 500000 does not count beside rope_scaling");
     EXPECT_FAIL(spec_of(mem, LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}"),
                 EXIT_CONFIG, "unknown rope_type 'longrope'");
     EXPECT_FAIL(spec_of(mem, LLAMA ",\"quantization_config\":{}}"), EXIT_CONFIG,
