@@ -9,6 +9,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct Convert {
     Arena *mem;
@@ -122,7 +124,25 @@ static void open_tokenizer(Convert *c) {
     if (s->bos_token < 0 && bos < s->vocab) s->bos_token = bos;
 }
 
+static bool same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* The tokenizer of weights that were in the folder before is not that of these. */
+static void drop_tokenizer(const Convert *c) {
+    static const char *const names[] = {"tokenizer.json",    "tokenizer_config.json",
+                                        "vocab.json",        "merges.txt",
+                                        "tokenizer.model",   "special_tokens_map.json",
+                                        "added_tokens.json", "chat_template.jinja"};
+    if (same_folder(c->source.path, c->out)) return;
+    for (int i = 0; i < ARRAY_LEN(names); i++)
+        unlink(path_join(c->mem, c->out, names[i]));
+}
+
 static void keep_tokenizer(const Convert *c) {
+    if (c->force) drop_tokenizer(c);
     if (c->tokenizer) tokenizer_write(c->tokenizer, c->out);
 }
 
@@ -132,8 +152,7 @@ static void check_hf(Convert *c) {
     const char *written = model_spec_json(c->mem, &c->source.spec, true);
     ModelSpec spec = model_spec_of_hf(c->mem, c->out);
     if (strcmp(written, model_spec_json(c->mem, &spec, true))) differs(c, "config.json");
-    const char *path = path_join(c->mem, c->out, "model.safetensors");
-    Safetensors *st = safetensors_open(c->mem, path, EXIT_CHECKPOINT);
+    Safetensors *st = safetensors_open(c->mem, c->out, EXIT_CHECKPOINT);
     HfMap map = hf_map(c->mem, c->entry);
     if (st->n != map.n) differs(c, "model.safetensors");
     for (int i = 0; i < map.n; i++) {
@@ -148,6 +167,7 @@ static void to_hf(Convert *c) {
     if (why) fail(EXIT_CONFIG, "%s is no model of Hugging Face's: %s", c->from, why);
     const char *folder = load_weights(c);
     weights_save_hf(c->out, &c->source.spec, c->entry, weight_at, c, c->type);
+    if (c->force) safetensors_remove_shards(c->out);
     check_hf(c);
     keep_tokenizer(c);
     printf("%s: config.json, generation_config.json%s and model.safetensors of %s; read "

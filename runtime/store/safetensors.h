@@ -32,15 +32,19 @@ typedef struct Safetensors {
     struct SafeMap *maps;
 } Safetensors;
 
-/* The file of weights in a folder, or of their index: safetensors before PyTorch's; NULL: there
- * is none. */
+/* The file of weights in a folder, or else their index: safetensors before PyTorch's; NULL:
+ * there is none. */
 const char *safetensors_of_folder(Arena *mem, const char *folder);
 /* Opens a .safetensors file, a .bin file of PyTorch (torch_file.h), an index of either
- * (*.index.json), or a folder with model.safetensors.index.json, model.safetensors,
- * pytorch_model.bin.index.json or pytorch_model.bin, the first of these that is there. The
- * data are mapped read-only, so only what is read costs memory. Everything is validated here: after this every tensor
- * is inside its file and has dim * type bytes. Fails with `code`. */
+ * (*.index.json), or a folder with model.safetensors, model.safetensors.index.json,
+ * pytorch_model.bin or pytorch_model.bin.index.json, the first of these that is there. The
+ * data are mapped read-only, so only what is read costs memory. Everything is validated
+ * here: after this every tensor is inside its file and has dim * type bytes. Fails with
+ * `code`. */
 Safetensors *safetensors_open(Arena *mem, const char *path, int code);
+/* Removes the indices in a folder and the shards that they name, for which other weights of one
+ * file have come. Files of other kinds, and what cannot be removed, stay. */
+void safetensors_remove_shards(const char *folder);
 /* Unmaps; the tensors' data are gone, names and shapes stay as long as the arena. */
 void safetensors_close(Safetensors *s);
 

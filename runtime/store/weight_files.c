@@ -14,6 +14,10 @@
 #define MAX_INDEX  (256u << 20)
 #define MAX_SHARDS 10000
 
+#define WHOLE_SAFE  "model.safetensors"
+#define WHOLE_TORCH "pytorch_model.bin"
+#define INDEX       ".index.json"
+
 typedef struct SafeMap {
     void *bytes;
     size_t n;
@@ -143,14 +147,41 @@ static Safetensors *open_index(Arena *mem, const char *path, int code) {
 }
 
 const char *safetensors_of_folder(Arena *mem, const char *folder) {
-    static const char *const names[] = {
-        "model.safetensors.index.json", "model.safetensors",
-        "pytorch_model.bin.index.json", "pytorch_model.bin"};
+    static const char *const names[] = {WHOLE_SAFE, WHOLE_SAFE INDEX, WHOLE_TORCH,
+                                        WHOLE_TORCH INDEX};
     for (int i = 0; i < ARRAY_LEN(names); i++) {
         const char *path = path_join(mem, folder, names[i]);
         if (file_exists(path)) return path;
     }
     return NULL;
+}
+
+/* One that is broken names none. */
+static void remove_named(Arena *mem, const char *folder, const char *index) {
+    Catch c;
+    if (!CATCH(c)) return;
+    const Json *map = json_get(json_read(mem, index, MAX_INDEX, EXIT_DATA), "weight_map");
+    for (const Json *v = map ? map->first : NULL; v; v = v->next) {
+        const char *name = plain_string(v);
+        if (!plain_basename(name) || !strcmp(name, WHOLE_SAFE) ||
+            !strcmp(name, WHOLE_TORCH))
+            continue;
+        if (ends_with(name, ".safetensors") || ends_with(name, ".bin"))
+            unlink(path_join(mem, folder, name));
+    }
+    catch_end(&c);
+}
+
+void safetensors_remove_shards(const char *folder) {
+    static const char *const names[] = {WHOLE_SAFE INDEX, WHOLE_TORCH INDEX};
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        const char *index = path_join(mem, folder, names[i]);
+        if (!file_exists(index)) continue;
+        remove_named(mem, folder, index);
+        unlink(index);
+    }
+    arena_free(mem);
 }
 
 Safetensors *safetensors_open(Arena *mem, const char *path, int code) {
@@ -164,7 +195,7 @@ Safetensors *safetensors_open(Arena *mem, const char *path, int code) {
                  "one (model.safetensors.index.json, pytorch_model.bin.index.json)",
                  folder);
     }
-    if (ends_with(path, ".index.json")) {
+    if (ends_with(path, INDEX)) {
         s = open_index(mem, path, code);
     } else {
         const char *wrong = open_file(mem, path, &s);

@@ -130,6 +130,37 @@ TEST(refusals_of_convert) {
     refused(EXIT_CHECKPOINT, "holds the checkpoint step_00000003");
 }
 
+/* Weights in shards, and a tokenizer, that were in the folder before are not read again. */
+TEST(convert_over_shards) {
+    static const char index[] =
+        "{\"metadata\":{},\"weight_map\":{\"transformer.wte.weight\":"
+        "\"model-1.safetensors\",\"a\":\"mine.txt\",\"b\":3}}";
+    Arena *mem = arena_new();
+    char *dir = golden("llama_tiny"), *out = temp("old");
+    CONVERT("--to", "hf", golden("gpt2_tiny"), out);
+    worked();
+    char *index_at = path_join(mem, out, "model.safetensors.index.json");
+    char *shard = path_join(mem, out, "model-1.safetensors");
+    char *mine = path_join(mem, out, "mine.txt");
+    char *tokenizer = path_join(mem, out, "tokenizer.json");
+    EXPECT(!rename(path_join(mem, out, "model.safetensors"), shard));
+    write_text(index_at, index);
+    write_text(mine, "keep");
+    write_text(tokenizer, "{}");
+    CONVERT("--to", "hf", dir, out, "--force");
+    worked();
+    check_same_tensors(dir, out);
+    EXPECT(!file_exists(index_at) && !file_exists(shard) && !file_exists(tokenizer));
+    EXPECT(file_exists(mine));
+    char *prompt[] = {"--greedy", "--prompt_tokens", "7,8,9", "--max_new_tokens", "9"};
+    PREDICT(dir, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]);
+    char *want = arena_strdup(mem, printed);
+    EXPECT_STR(PREDICT(out, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]), want);
+    write_text(index_at, index); /* the one file is preferred, as in transformers */
+    EXPECT_STR(PREDICT(out, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]), want);
+    arena_free(mem);
+}
+
 TEST(numbers_that_are_not_finite_are_told) {
     Arena *mem = arena_new();
     char *dir = temp("bad");
