@@ -45,6 +45,20 @@ static bool same_file(const char *a, const char *b) {
     return same;
 }
 
+/* The words of one item of data_path, which may be a blend with blanks between, or one pair
+ * with blanks in its name. */
+static TextList words_of(Arena *mem, const char *item) {
+    const char **word = NULL;
+    int n = 0, cap = 0;
+    char *rest = NULL, *words = arena_strdup(mem, item);
+    if (file_exists(item) || file_exists(arena_printf(mem, "%s.idx", item)))
+        PUSH(mem, word, n, cap, item);
+    else
+        for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
+            PUSH(mem, word, n, cap, w);
+    return (TextList){word, n};
+}
+
 /* Of the pairs of the data, which may be a blend: of those that have one it is the same. */
 static const char *json_of_data(Arena *mem, const Config *cfg) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
@@ -53,10 +67,9 @@ static const char *json_of_data(Arena *mem, const Config *cfg) {
     if (type != LOADER_GPT_DATASET && type != LOADER_MEGATRON_INDEXED) return NULL;
     const char *found = dir[0] ? json_in(mem, data_tokenizer_dir(mem, dir)) : NULL;
     for (int i = 0; i < paths.n; i++) {
-        /* One item may be a blend with blanks between. */
-        char *words = arena_strdup(mem, paths.items[i]), *rest = NULL;
-        for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) {
-            const char *json = json_in(mem, data_tokenizer_dir(mem, w));
+        TextList words = words_of(mem, paths.items[i]);
+        for (int k = 0; k < words.n; k++) {
+            const char *json = json_in(mem, data_tokenizer_dir(mem, words.items[k]));
             if (json && found && !same_file(json, found))
                 config_refuse(cfg, "train_dataset.data_loader.data_path", NULL,
                               "pairs that one tokenizer made, or --tokenizer_file F if "

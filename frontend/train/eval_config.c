@@ -220,7 +220,8 @@ static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
     need_data(mem, s, cfg->train_dataset_data_loader_dataset_dir);
     for (int i = 0; i < paths.n; i++) {
         /* One item may be a blend with blanks between. */
-        bool one = file_exists(paths.items[i]);
+        bool one = file_exists(paths.items[i]) ||
+                   file_exists(arena_printf(mem, "%s.idx", paths.items[i]));
         char *rest = NULL, *words = one ? "" : arena_strdup(mem, paths.items[i]);
         for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
             if (!is_weight(w)) need_data(mem, s, w);

@@ -175,6 +175,18 @@ TEST_LIMIT(the_tokenizer_goes_along, 120) {
     EXPECT_STR(say(0, "$S predict back %s", words), want);
 }
 
+/* One pair, not a blend of words. */
+TEST_LIMIT(a_pair_with_a_blank_in_its_name, 120) {
+    prepare("null", 304);
+    say(0, "mkdir 'my data'; $S preprocess --input text.txt --tokenizer-file "
+           "tok/tokenizer.json --text-documents line --output-prefix 'my data/p'");
+    say(0,
+        "$S train c.yaml --train_dataset.data_loader.type GPTDataset --dataset_dir null "
+        "--train_dataset.data_loader.data_path 'my data/p_text_document'");
+    EXPECT(file_exists(in_temp("run/tokenizer.json")));
+    say(0, "$S predict run one && $S eval run");
+}
+
 TEST_LIMIT(words_of_predict, 120) {
     prepare("tok/tokenizer.json", 300);
     say(0, "$S train c.yaml --train_steps 150 --lr_schedule.learning_rate 1.e-2");
