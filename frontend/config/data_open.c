@@ -154,10 +154,37 @@ static int64_t samples_wanted(const Config *cfg, DataSplit which,
     return product(cfg, product(cfg, rounds, iters), shape->step_rows);
 }
 
+static bool asks_for_ends(const Config *cfg) {
+    return cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET &&
+           (cfg->train_dataset_data_loader_reset_position_ids ||
+            cfg->train_dataset_data_loader_reset_attention_mask ||
+            cfg->train_dataset_data_loader_eod_mask_loss);
+}
+
+/* The token with which the tokenizer beside the data ends a document; -1: none is known. */
+static int64_t end_of_data(const Config *cfg) {
+    Arena *mem = arena_new();
+    int64_t end = -1;
+    Catch c;
+    if (CATCH(c)) {
+        TokenizerSpec spec = {.tokenizer_file = data_tokenizer(mem, cfg)};
+        if (spec.tokenizer_file) end = tokenizer_eod(tokenizer_open(mem, &spec));
+        catch_end(&c);
+    }
+    arena_free(mem);
+    return end;
+}
+
+int64_t data_eod(const Config *cfg) {
+    int64_t given = cfg->train_dataset_data_loader_eod;
+    if (given >= 0) return given;
+    int64_t end = asks_for_ends(cfg) ? end_of_data(cfg) : -1;
+    return end >= 0 ? end : cfg->model_eos_token;
+}
+
 static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
                      const DataShape *shape, DataGptSpec *g) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
-    int64_t eod = cfg->train_dataset_data_loader_eod;
     int64_t pad = cfg->train_dataset_data_loader_pad_token;
     bool train = which == SPLIT_TRAIN;
     TokenizerSpec tokenizer = run_tokenizer(mem, cfg);
@@ -171,7 +198,7 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
             train && shape->steps < 0 && !shape->once ? cfg->runner_config_epochs : 1,
         .once = shape->once,
         .cache_path = cfg->train_dataset_data_loader_data_cache_path,
-        .eod = eod >= 0 ? eod : cfg->model_eos_token,
+        .eod = data_eod(cfg),
         .reset_position_ids = cfg->train_dataset_data_loader_reset_position_ids,
         .reset_attention_mask = cfg->train_dataset_data_loader_reset_attention_mask,
         .eod_mask_loss = cfg->train_dataset_data_loader_eod_mask_loss,

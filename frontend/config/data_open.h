@@ -24,6 +24,10 @@ const char *data_loader_name(const Config *cfg);
 /* Path of the data as one text for people; "" when none is given. */
 const char *data_path_given(const Config *cfg);
 
+/* The token that ends a document: that of the key; else, where something of a GPTDataset
+ * depends on it, that of the tokenizer beside the data; else the model's, -1: none. */
+int64_t data_eod(const Config *cfg);
+
 /* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
  * a share above 0 for it, and eval_iters above 0 or GPTDataset's num_samples that names it. */
 bool data_has_split(const Config *cfg, DataSplit which);

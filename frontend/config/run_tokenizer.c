@@ -59,8 +59,7 @@ static TextList words_of(Arena *mem, const char *item) {
     return (TextList){word, n};
 }
 
-/* Of the pairs of the data, which may be a blend: of those that have one it is the same. */
-static const char *json_of_data(Arena *mem, const Config *cfg) {
+const char *data_tokenizer(Arena *mem, const Config *cfg) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
     const char *dir = cfg->train_dataset_data_loader_dataset_dir;
     LoaderType type = cfg->train_dataset_data_loader_type;
@@ -91,7 +90,7 @@ TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
     for (int i = 0; i < ARRAY_LEN(text); i++)
         if (!(*text[i])[0]) *text[i] = NULL;
     if (s.type || run_tokenizer_found(&s)) return s;
-    s.tokenizer_file = json_of_data(mem, cfg);
+    s.tokenizer_file = data_tokenizer(mem, cfg);
     const char *const from[] = {cfg->resume_or_finetune_checkpoint, cfg->init_from,
                                 cfg->pretrained_model_dir};
     for (int i = 0; i < ARRAY_LEN(from) && !run_tokenizer_found(&s); i++)

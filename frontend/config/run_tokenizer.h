@@ -18,5 +18,8 @@ bool run_tokenizer_found(const TokenizerSpec *s);
 TokenizerSpec tokenizer_of_folder(Arena *mem, const char *dir);
 /* The folder with the tokenizer that made the pair PREFIX.bin/.idx (either name will do). */
 const char *data_tokenizer_dir(Arena *mem, const char *prefix);
+/* The tokenizer.json beside the pairs of the data, which may be a blend: of those that have
+ * one it is the same, else this fails with EXIT_CONFIG. NULL: none has one. */
+const char *data_tokenizer(Arena *mem, const Config *cfg);
 
 #endif

@@ -308,6 +308,21 @@ static void choose_parts(Job *j) {
     j->parts = n;
 }
 
+/* Where documents end, their tokenizer knows better than the model. The key says so to a
+ * resumed run, which compares it. */
+static void choose_eod(Job *j) {
+    Config *cfg = j->cfg;
+    int64_t eod = data_eod(cfg), models = cfg->model_eos_token;
+    if (cfg->train_dataset_data_loader_eod >= 0 || eod == models) return;
+    cfg->train_dataset_data_loader_eod = eod;
+    if (models < 0) return;
+    config_note(
+        cfg, LOADER "eod",
+        "documents end with token %lld, as the tokenizer beside the data says; the "
+        "model's eos_token is %lld, which --" LOADER "eod %lld takes instead",
+        (long long)eod, (long long)models, (long long)models);
+}
+
 void job_choose_shape(Job *j) {
     uint64_t whole;
     j->micro = j->cfg->parallel_config_micro_batch_num;
@@ -322,6 +337,7 @@ void job_choose_shape(Job *j) {
     choose_parts(j);
     choose_inputs(j);
     check_means(j);
+    choose_eod(j);
     choose_tokenizer(j);
 }
 

@@ -187,6 +187,7 @@ static void look_at_data(void *context) {
     add_tokenizer(l->t, scratch, &out);
     text_add(&out, "%s: %lld tokens, %lld samples, %lld steps\n", d->path,
              (long long)d->tokens, (long long)d->samples, (long long)d->steps_available);
+    if (d->gpt) text_add(&out, "documents end with %lld\n", (long long)d->gpt->eod);
     if (has_batch) add_batches(scratch, d, l->steps, COMPARED_TOKENS, add_batch, &out);
     arena_free(scratch);
     l->found = out.s;

@@ -187,6 +187,36 @@ TEST_LIMIT(a_pair_with_a_blank_in_its_name, 120) {
     say(0, "$S predict run one && $S eval run");
 }
 
+/* Documents end with the token that preprocess put there, whatever ends a text of the model. */
+TEST_LIMIT(ends_of_documents_are_the_tokenizers, 120) {
+    static const char words[] =
+        "c.yaml --train_dataset.data_loader.type GPTDataset --dataset_dir "
+        "d_text_document "
+        "--train_dataset.data_loader.reset_position_ids True --tokenizer_file null "
+        "--model.model_config.eos_token 3";
+    prepare("tok/tokenizer.json", 304);
+    say(0, "$S preprocess --input text.txt --text-documents line --append-eod "
+           "--tokenizer-file tok/tokenizer.json --output-prefix d");
+    const char *inspect =
+        arena_printf(mem(), "$S inspect %s --split train --samples 0,1,2", words);
+    const char *want = say(0, "%s --train_dataset.data_loader.eod 299", inspect);
+    EXPECT_STR(say(0, "%s", inspect), want);
+    EXPECT(strcmp(say(0, "%s --train_dataset.data_loader.eod 3", inspect), want));
+    EXPECT_PART(
+        say(0, "$S train %s", words),
+        "documents end with token 299, as the tokenizer beside the data says; the "
+        "model's eos_token is 3, which --train_dataset.data_loader.eod 3 takes");
+    EXPECT_PART(say(0, "grep eod: run/config.yaml"), "eod: 299");
+    /* Inspecting asks the weights as training does. */
+    write_text(in_temp("w.yaml"),
+               "init_from: hf\nseed: 7\ntrain_dataset:\n  data_loader:\n"
+               "    {type: GPTDataset, dataset_dir: d_text_document, split: '80,20',\n"
+               "     reset_position_ids: True}\n"
+               "runner_config: {max_steps: 4, batch_size: 2, eval_iters: 1}\n");
+    say(0, "$S convert --to hf run hf && grep -q '\"eos_token_id\": 3' hf/config.json");
+    EXPECT_STR(say(0, "$S inspect w.yaml --split train --samples 0,1,2"), want);
+}
+
 TEST_LIMIT(words_of_predict, 120) {
     prepare("tok/tokenizer.json", 300);
     say(0, "$S train c.yaml --train_steps 150 --lr_schedule.learning_rate 1.e-2");
