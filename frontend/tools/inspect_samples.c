@@ -47,10 +47,21 @@ static Inspection inspection_of(Arena *mem, const Options *o) {
     return x;
 }
 
-/* Tensors are those that the arguments of the model.file name. */
-static Data *open_tensors(Arena *mem, const Inspection *x, Config *cfg) {
+/* Tensors are those that the arguments of the model.file name. Of tokens a model that is no
+ * one of keys alone says the length of a sample and the token that ends a text; batches that
+ * are ready have all of it themselves. */
+static bool asks_model(const Config *cfg) {
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    if (type == LOADER_TENSORS) return true;
+    return type != LOADER_TENSOR_BATCHES &&
+           (cfg->init_from[0] || cfg->pretrained_model_dir[0] || cfg->model_file[0]);
+}
+
+/* Weights that are not there are taken for those of the keys, as in a plan. */
+static Data *open_of_model(Arena *mem, const Inspection *x, Config *cfg) {
     Job *j = NEW(mem, Job);
-    *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    *j =
+        (Job){.mem = mem, .plans = true, .cfg = cfg, .strategy = strategy_of_config(cfg)};
     job_choose_model(j);
     job_choose_shape(j);
     DataShape shape = job_data_shape(j, 1, cfg->runner_config_max_steps);
@@ -64,8 +75,7 @@ static Data *open_data(Arena *mem, const Inspection *x) {
         config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
                       "train_dataset.data_loader.data_path, or dataset_dir",
                       "the configuration names no data");
-    if (cfg->train_dataset_data_loader_type == LOADER_TENSORS)
-        return open_tensors(mem, x, cfg);
+    if (asks_model(cfg)) return open_of_model(mem, x, cfg);
     bool from_file = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
     bool vocab_given = config_given(cfg, "model.model_config.vocab_size");
     DataShape shape = {.rows = from_file ? 0 : 1,

@@ -187,6 +187,25 @@ TEST(inspect_shows_what_training_sees) {
     EXPECT_PART(printed, "train: 249 samples of 4 tokens\nsample 0\n  tokens ");
 }
 
+/* Of a model that comes from a folder the weights say how long a sample is. */
+TEST(inspect_asks_the_weights) {
+    mem = arena_new();
+    char *yaml = temp("c.yaml"), *text = arena_alloc(mem, 4097);
+    memset(text, 'A', 4096);
+    write_text(temp("a.txt"), text);
+    write_text(yaml, arena_printf(mem,
+                                  "init_from: %s\nseed: 1\ntrain_dataset: {data_loader: "
+                                  "{type: TextFile, dataset_dir: %s}}\n",
+                                  golden("gpt2_tiny"), temp("a.txt")));
+    INSPECT(yaml, "--split", "train", "--samples", "0");
+    worked();
+    EXPECT_PART(printed, " samples of 32 tokens\n");
+    INSPECT(yaml, "--split", "train", "--samples", "0",
+            "--model.model_config.seq_length=8");
+    worked();
+    EXPECT_PART(printed, " samples of 8 tokens\n");
+}
+
 /* The other key may be in another file, and what is said there is undone from above. */
 TEST(two_keys_of_one_path) {
     mem = arena_new();
