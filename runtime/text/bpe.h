@@ -157,9 +157,8 @@ struct Tokenizer {
 
 /* Sorted, for lookup; [n] are copied. */
 AddedSet added_set_new(Arena *mem, const AddedToken *token, int32_t n);
-/* A tokenizer of t->token, vocab, table, merge, merges, rule and added tokens, all else
- * filled in here. Every byte must have a token: of kind BYTES, or with byte_fallback in
- * byte_id. */
+/* A tokenizer of t->token, vocab, table, merge, merges, rule, byte_id and added tokens, all
+ * else filled in here. Every byte must have a token in byte_id, which may be an added one. */
 void bpe_finish(Arena *mem, Tokenizer *t);
 /* Takes the special tokens of these texts for eod and bos (none when there are none of
  * that text); NULL: those that have a usual name. */

@@ -116,6 +116,8 @@ static void add_token(Loader *l, const Json *at, const char *s, size_t n, int64_
     }
     *k = (Token){.s = bytes, .n = (uint32_t)bytes_n, .kind = kind};
     l->made[id] = kind == TOKEN_BYTES && bytes_n == 1;
+    if (l->made[id] && !l->t->byte_fallback)
+        l->t->byte_id[(unsigned char)bytes[0]] = (int32_t)id;
 }
 
 void load_added(Loader *l, const Json *at, const AddedToken *added) {

@@ -240,12 +240,6 @@ static int32_t max_char_tokens(const Tokenizer *t) {
 void bpe_finish(Arena *mem, Tokenizer *t) {
     t->serial = tokenizer_next_serial();
     bpe_fill_classes(t->char_class);
-    if (!t->byte_fallback) {
-        memset(t->byte_id, -1, sizeof t->byte_id);
-        for (int64_t i = 0; i < t->vocab; i++)
-            if (t->token[i].kind == TOKEN_BYTES && t->token[i].n == 1)
-                t->byte_id[(unsigned char)t->token[i].s[0]] = (int32_t)i;
-    }
     for (int b = 0; b < 256; b++) check(t->byte_id[b] >= 0);
     t->specials = t->added.special + t->added_after.special;
     t->cut_at_meta = t->byte_fallback && !t->words.mask && merges_end_at_meta(t);

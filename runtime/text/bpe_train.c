@@ -296,18 +296,18 @@ Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size) {
              "a vocabulary of %lld; it holds the 256 bytes and " EOD_TEXT
              ", so it is %d to %d",
              (long long)vocab_size, TRAIN_MIN_VOCAB, TRAIN_MAX_VOCAB);
-    int32_t byte_id[BYTES], most = (int32_t)(vocab_size - TRAIN_MIN_VOCAB);
+    int32_t most = (int32_t)(vocab_size - TRAIN_MIN_VOCAB);
     Tokenizer *t = NEW(tr->mem, Tokenizer);
     t->token = NEW_ARRAY(tr->mem, Token, (size_t)vocab_size);
     t->merge = NEW_ARRAY(tr->mem, MergeSlot, (size_t)most + 1);
     t->table = merge_table_new(tr->mem, (size_t)most);
     for (int i = 0; i < BYTES; i++) {
         char byte = (char)gpt2_byte(i);
-        byte_id[(unsigned char)byte] = i;
+        t->byte_id[(unsigned char)byte] = i;
         t->token[i] = (Token){arena_strndup(tr->mem, &byte, 1), 1, TOKEN_BYTES};
     }
     Arena *tmp = arena_new();
-    Learner l = learner_new(tmp, tr, byte_id);
+    Learner l = learner_new(tmp, tr, t->byte_id);
     learn(tr->mem, &l, most, t);
     arena_free(tmp);
     t->vocab = BYTES + t->merges;

@@ -107,6 +107,32 @@ TEST(begin_and_end) {
     arena_free(mem);
 }
 
+/* An added token of one character, which is a byte's token too, is found before all others;
+ * the other bytes stay what they were. */
+TEST(added_token_of_one_byte) {
+    Arena *mem = arena_new();
+    size_t n;
+    const char *path = runs_golden("tokenizers/gpt2.json");
+    const char *json = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
+    const char *at = strstr(json, "\"added_tokens\"");
+    EXPECT(at && (at = strchr(at, '[')));
+    Tokenizer *plain = tokenizer_of_json(mem, path, json, n);
+    int32_t id = encode(mem, plain, "#", 1, false).id[0];
+    json = arena_printf(mem,
+                        "%.*s{\"id\":%d,\"content\":\"#\",\"single_word\":false,"
+                        "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+                        "\"special\":true},%s",
+                        (int)(at + 1 - json), json, id, at + 1);
+    Tokenizer *t = tokenizer_of_json(mem, path, json, strlen(json));
+    Ids got = encode(mem, t, "a#b", 3, true);
+    EXPECT_INT(got.n, 3);
+    EXPECT_INT(got.id[0], encode(mem, plain, "a", 1, false).id[0]);
+    EXPECT_INT(got.id[1], id);
+    EXPECT_INT(got.id[2], encode(mem, plain, "b", 1, false).id[0]);
+    EXPECT_STR(decode(mem, t, got, &n), "a#b");
+    arena_free(mem);
+}
+
 /* What is written is what was read. */
 TEST(written_again) {
     Arena *mem = arena_new();
