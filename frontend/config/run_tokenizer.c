@@ -26,7 +26,8 @@ TokenizerSpec tokenizer_of_folder(Arena *mem, const char *dir) {
     const char *vocab = path_join(mem, dir, "vocab.json");
     const char *merges = path_join(mem, dir, "merges.txt");
     if (!file_exists(vocab) || !file_exists(merges)) return (TokenizerSpec){0};
-    return (TokenizerSpec){.vocab_file = vocab, .merge_file = merges};
+    return (TokenizerSpec){
+        .type = "GPT2Folder", .vocab_file = vocab, .merge_file = merges};
 }
 
 const char *data_tokenizer_dir(Arena *mem, const char *prefix) {

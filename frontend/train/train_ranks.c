@@ -164,10 +164,11 @@ static void add_batches(Arena *mem, const Data *d, int64_t steps, int64_t tokens
 static void add_tokenizer(const Train *t, Arena *mem, Text *out) {
     const DataGptSpec *gpt = t->data->gpt;
     bool used = t->job.cfg->train_dataset_data_loader_type == LOADER_WEBTEXT;
-    const char *json = used && gpt->tokenizer_file ? gpt->tokenizer_file : "";
-    const char *const path[] = {used ? gpt->vocab_file : NULL,
-                                used ? gpt->merge_file : NULL, json,
-                                json[0] ? tokenizer_config_path(mem, json) : NULL};
+    if (!used) return;
+    TokenizerSpec spec = {gpt->tokenizer_type, gpt->vocab_file, gpt->merge_file,
+                          gpt->tokenizer_file};
+    const char *const path[] = {spec.vocab_file, spec.merge_file, spec.tokenizer_file,
+                                tokenizer_config_of(mem, &spec)};
     for (int i = 0; i < ARRAY_LEN(path); i++) {
         char hex[33];
         size_t n;

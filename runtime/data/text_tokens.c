@@ -27,9 +27,8 @@ static uint64_t hash_of_file(const char *path) {
 }
 
 const char *tokenizer_key(Arena *mem, const TokenizerSpec *spec) {
-    const char *json = spec->tokenizer_file;
-    const char *const files[] = {spec->vocab_file, spec->merge_file, json,
-                                 json ? tokenizer_config_path(mem, json) : NULL};
+    const char *const files[] = {spec->vocab_file, spec->merge_file, spec->tokenizer_file,
+                                 tokenizer_config_of(mem, spec)};
     Text t = text_new(mem);
     text_add(&t, "tokenizer %s", spec->type ? spec->type : "");
     for (int i = 0; i < ARRAY_LEN(files); i++)

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "runtime/text/bpe.h"
 #include "runtime/text/bpe_load.h"
+#include <strings.h>
 
 static Tokenizer *open_bytes(Arena *mem) {
     Tokenizer *t = NEW(mem, Tokenizer);
@@ -36,32 +37,69 @@ void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const cha
     t->config_n = n;
 }
 
-const char *tokenizer_config_path(Arena *mem, const char *path) {
+/* A file in the folder of `path`; NULL: it is not there. */
+static const char *beside(Arena *mem, const char *path, const char *name) {
     const char *slash = strrchr(path, '/');
     const char *dir = slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
-    const char *config = path_join(mem, dir, "tokenizer_config.json");
-    return file_exists(config) ? config : NULL;
+    const char *other = path_join(mem, dir, name);
+    return file_exists(other) ? other : NULL;
 }
 
-static Tokenizer *open_json(Arena *mem, const char *path) {
+static bool of_folder(const TokenizerSpec *spec) {
+    return spec->type && !strcmp(spec->type, "GPT2Folder");
+}
+
+const char *tokenizer_config_of(Arena *mem, const TokenizerSpec *spec) {
+    const char *file = spec->tokenizer_file;
+    if (!file && of_folder(spec)) file = spec->vocab_file;
+    return file && file[0] ? beside(mem, file, "tokenizer_config.json") : NULL;
+}
+
+static void take_config_of(Arena *mem, Tokenizer *t, const TokenizerSpec *spec) {
     size_t n;
+    const char *path = tokenizer_config_of(mem, spec);
+    if (!path) return;
     char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
-    Tokenizer *t = tokenizer_of_json(mem, path, json, n);
-    const char *config = tokenizer_config_path(mem, path);
-    if (config) {
-        json = file_read(mem, config, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
-        tokenizer_take_config(mem, t, config, json, n);
+    tokenizer_take_config(mem, t, path, json, n);
+}
+
+static const char *named_in(Arena *mem, const char *path, const char *key) {
+    if (!path) return "";
+    const Json *v =
+        json_get(json_read(mem, path, TOKENIZER_MAX_FILE_BYTES, EXIT_DATA), key);
+    return v && v->kind == JSON_STRING ? json_string(v) : "";
+}
+
+/* Files of Qwen2, say, look the same, and text is split in another way. */
+static void want_gpt2(Arena *mem, const TokenizerSpec *spec) {
+    static const char *const keys[] = {"tokenizer_class", "model_type"};
+    const char *path[] = {tokenizer_config_of(mem, spec),
+                          beside(mem, spec->vocab_file, "config.json")};
+    for (int i = 0; i < 2; i++) {
+        const char *name = named_in(mem, path[i], keys[i]);
+        if (!name[0]) continue;
+        if (!strncasecmp(name, "gpt2", 4)) return;
+        fail(
+            EXIT_DATA,
+            "%s: %s is %.100s, and vocab.json with merges.txt says how GPT-2 splits text "
+            "only; save a tokenizer.json beside them: AutoTokenizer.from_pretrained(DIR)"
+            ".save_pretrained(DIR) of transformers does",
+            path[i], keys[i], name);
     }
-    return t;
 }
 
 static Tokenizer *open_bpe(Arena *mem, const TokenizerSpec *spec) {
     size_t n, merges_n;
+    Tokenizer *t;
     if (spec->tokenizer_file) {
         if (spec->vocab_file || spec->merge_file)
             fail(EXIT_CONFIG, "a tokenizer is given as tokenizer_file, or as vocab_file "
                               "and merge_file, not as both");
-        return open_json(mem, spec->tokenizer_file);
+        char *json =
+            file_read(mem, spec->tokenizer_file, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
+        t = tokenizer_of_json(mem, spec->tokenizer_file, json, n);
+        take_config_of(mem, t, spec);
+        return t;
     }
     if (!spec->vocab_file || !spec->merge_file)
         fail(EXIT_CONFIG,
@@ -70,18 +108,21 @@ static Tokenizer *open_bpe(Arena *mem, const TokenizerSpec *spec) {
              spec->vocab_file   ? "a merge_file"
              : spec->merge_file ? "a vocab_file"
                                 : "its files");
+    if (of_folder(spec)) want_gpt2(mem, spec);
     char *vocab =
         file_read(mem, spec->vocab_file, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
     char *merges =
         file_read(mem, spec->merge_file, TOKENIZER_MAX_FILE_BYTES, &merges_n, EXIT_DATA);
-    return tokenizer_of_vocab(mem, spec->vocab_file, vocab, n, spec->merge_file, merges,
-                              merges_n);
+    t = tokenizer_of_vocab(mem, spec->vocab_file, vocab, n, spec->merge_file, merges,
+                           merges_n);
+    take_config_of(mem, t, spec);
+    return t;
 }
 
 Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec) {
     static const char *const types[] = {"GPT2BPETokenizer", "ByteTokenizer"};
     const char *type = spec->type ? spec->type : types[0];
-    if (!strcmp(type, types[0])) return open_bpe(mem, spec);
+    if (!strcmp(type, types[0]) || of_folder(spec)) return open_bpe(mem, spec);
     if (!strcmp(type, types[1])) {
         if (spec->vocab_file || spec->merge_file || spec->tokenizer_file)
             fail(EXIT_CONFIG, "ByteTokenizer has no files: leave out %s",

@@ -11,6 +11,8 @@ typedef struct TokenizerCache TokenizerCache;
 /* Where a tokenizer comes from; fields that do not apply are NULL.
  *   "GPT2BPETokenizer"  vocab_file + merge_file (vocab.json and merges.txt, or
  *                       encoder.json and vocab.bpe), or tokenizer_file (tokenizer.json)
+ *   "GPT2Folder"        vocab_file + merge_file of a Hugging Face folder, whose
+ *                       tokenizer_config.json counts; of no other family than GPT-2
  *   "ByteTokenizer"     no file: id = byte, vocab 256, no special token, eod -1
  * type NULL means GPT2BPETokenizer. */
 typedef struct TokenizerSpec {
@@ -20,7 +22,7 @@ typedef struct TokenizerSpec {
 enum { TOKENIZER_MAX_FILE_BYTES = 64 << 20, TOKENIZER_MAX_TEXT_BYTES = 1 << 30 };
 
 /* Opens it; it lives as long as `mem`, and any number of threads may use it at once.
- * Beside a tokenizer.json its tokenizer_config.json, if there is one, names the tokens that
+ * The tokenizer_config.json (tokenizer_config_of), if there is one, names the tokens that
  * begin and end a text; otherwise they are those with a usual name.
  * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
  * line, for files that are damaged, disagree, or ask for what is not built in. */
@@ -30,12 +32,12 @@ Tokenizer *tokenizer_of_vocab(Arena *mem, const char *vocab_name, const char *vo
                               size_t vocab_bytes, const char *merges_name,
                               const char *merges, size_t merges_bytes);
 Tokenizer *tokenizer_of_json(Arena *mem, const char *name, const char *json, size_t n);
-/* The tokenizer_config.json beside a tokenizer.json, which says its special tokens; NULL:
- * there is none. */
-const char *tokenizer_config_path(Arena *mem, const char *path);
+/* The tokenizer_config.json beside a tokenizer.json or the pair of a folder, which says its
+ * special tokens; NULL: there is none, or none counts. */
+const char *tokenizer_config_of(Arena *mem, const TokenizerSpec *spec);
 
 /* A tokenizer_config.json, which must stay in place: its bos_token and eos_token become
- * those of t, a tokenizer of tokenizer_of_json. */
+ * those of t, a tokenizer of tokenizer_of_json or tokenizer_of_vocab. */
 void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const char *json,
                            size_t n);
 

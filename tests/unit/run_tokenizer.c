@@ -1,6 +1,7 @@
 /* run_tokenizer.c - the tokenizer that belongs to a run, by the commands: a text is
  * tokenized and cached, the tokenizer goes along into folders and exports, and predict takes
  * and gives words. */
+#include "frontend/config/run_tokenizer.h"
 #include "base/json.h"
 #include "runs.h"
 #include "tokenizer.h"
@@ -173,6 +174,30 @@ TEST_LIMIT(the_tokenizer_goes_along, 120) {
     EXPECT_STR(say(0, "$S predict moved/step_00000004 %s", words), want);
     EXPECT_STR(say(0, "$S predict hf %s", words), want);
     EXPECT_STR(say(0, "$S predict back %s", words), want);
+}
+
+/* A folder of Hugging Face's without tokenizer.json says whose vocab.json it has. */
+TEST_LIMIT(vocab_and_merges_of_a_folder, 120) {
+    static const char ask[] = "$S predict hf --greedy --max_new_tokens 5 'one and'";
+    prepare("tok/tokenizer.json", 304);
+    say(0, "$S train c.yaml && $S convert --to hf run hf");
+    char *want = say(0, "%s 2>/dev/null", ask);
+    say(0, "rm hf/tokenizer*.json; cp tok/vocab.json tok/merges.txt hf");
+    EXPECT_STR(say(0, "%s 2>/dev/null", ask), want); /* model_type gpt2 */
+    write_text(in_temp("hf/tokenizer_config.json"),
+               "{\"tokenizer_class\": \"GPT2Tokenizer\", \"bos_token\": "
+               "\"<|endoftext|>\", \"eos_token\": null}");
+    EXPECT_STR(say(0, "%s 2>/dev/null", ask), want);
+    TokenizerSpec spec = tokenizer_of_folder(mem(), in_temp("hf"));
+    EXPECT_INT(tokenizer_bos(tokenizer_open(mem(), &spec)), 299);
+    write_text(in_temp("hf/tokenizer_config.json"),
+               "{\"tokenizer_class\": \"Qwen2Tokenizer\"}");
+    EXPECT_PART(say(EXIT_DATA, "%s", ask), "tokenizer_class is Qwen2Tokenizer, and");
+    say(0, "$S predict hf --greedy --max_new_tokens 5 --prompt_tokens 1,2");
+    EXPECT_PART(say(EXIT_DATA, "$S convert --to hf hf hf2"),
+                "save a tokenizer.json beside");
+    say(0, "rm hf/tokenizer_config.json; sed -i 's/\"gpt2\"/\"qwen2\"/' hf/config.json");
+    EXPECT_FAIL(tokenizer_open(mem(), &spec), EXIT_DATA, "model_type is qwen2");
 }
 
 /* One pair, not a blend of words. */
