@@ -81,6 +81,7 @@ static Slot *slot_free(Pipeline *p) {
 
 static void read_all(Pipeline *p) {
     const PreprocessSpec *spec = p->spec;
+    text_read_stop_at(spec->reader, spec->stop);
     for (Slot *s; (s = slot_free(p));) {
         bool interrupted = spec->stop && *spec->stop;
         bool more = !interrupted && text_read_batch(spec->reader, &s->in, BATCH_BYTES);
@@ -103,7 +104,8 @@ static void *reader_run(void *arg) {
         read_all(p);
         catch_end(&c);
     } else {
-        pipeline_stop(p, &c);
+        p->interrupted = p->spec->stop && *p->spec->stop;
+        pipeline_stop(p, p->interrupted ? NULL : &c);
     }
     return NULL;
 }

@@ -22,6 +22,7 @@ struct TextReader {
     uint64_t done_now;    /* atomic: done, and what was read of the open one */
     int at;               /* number of the open file, or of the next one */
     TextStream *stream;
+    const volatile sig_atomic_t *stop;
     char *chunk; /* bytes [chunk_at, have) are still to be read */
     size_t chunk_at, have;
     int64_t line; /* of what is read next, from 1 */
@@ -102,6 +103,10 @@ TextReader *text_read_open(Arena *mem, const TextSpec *spec) {
     }
     if (!size_known) r->total = 0;
     return r;
+}
+
+void text_read_stop_at(TextReader *r, const volatile sig_atomic_t *stop) {
+    r->stop = stop;
 }
 
 int text_read_files(const TextReader *r) {
@@ -285,7 +290,7 @@ bool text_read_batch(TextReader *r, TextBatch *b, size_t bytes) {
     b->bytes = 0;
     while (r->at < r->nfile && b->text.n + b->records.n < bytes) {
         if (!r->stream) {
-            r->stream = text_stream_open(r->file[r->at].path);
+            r->stream = text_stream_open(r->file[r->at].path, r->stop);
             r->chunk_at = r->have = 0;
             r->line = 1;
             r->any = false;

@@ -4,6 +4,7 @@
 #ifndef STATOR_TEXT_READ_H
 #define STATOR_TEXT_READ_H
 #include "runtime/core/buffer.h"
+#include <signal.h>
 
 /* A line or document of more bytes is not read: what a document costs in memory is a
  * multiple of its size. */
@@ -49,6 +50,9 @@ typedef struct TextReader TextReader;
  * EXIT_DATA when one is missing, a folder or cannot be read, and with EXIT_CONFIG when
  * the format is to follow from a name that does not tell it. */
 TextReader *text_read_open(Arena *mem, const TextSpec *spec);
+
+/* Where *stop is not 0, waiting for a pipe ends with EXIT_DATA. */
+void text_read_stop_at(TextReader *r, const volatile sig_atomic_t *stop);
 
 /* Fills the batch (cleared first) with whole records of about `bytes` in all, at least
  * one. False at the end of the last file. Blank lines of JSON are passed over. Fails with

@@ -2,13 +2,14 @@
 #include "runtime/text/text_stream.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
-enum { INPUT_BYTES = 256 << 10 };
+enum { INPUT_BYTES = 256 << 10, WAIT_MILLISECONDS = 200 };
 
 typedef enum Packing { PLAIN, GZIP, ZSTD } Packing;
 
@@ -17,6 +18,8 @@ struct TextStream {
     const char *path;
     int fd;
     Packing packing;
+    const volatile sig_atomic_t *stop;
+    bool waits;      /* no regular file: bytes may be long in coming */
     uint64_t offset; /* of the end of what was read */
     bool file_ended;
     unsigned char *input; /* compressed bytes [at, have) */
@@ -35,17 +38,20 @@ size_t text_stream_stem(const char *path) {
     return strlen(path);
 }
 
-TextStream *text_stream_open(const char *path) {
+TextStream *text_stream_open(const char *path, const volatile sig_atomic_t *stop) {
+    struct stat st;
     Arena *mem = arena_new();
     TextStream *s = NEW(mem, TextStream);
     s->path = arena_strdup(mem, path);
     s->mem = mem;
-    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    s->stop = stop;
+    s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer */
     if (s->fd < 0) {
         int error = errno;
         arena_free(mem);
         fail(EXIT_DATA, "cannot open %s: %s", path, strerror(error));
     }
+    s->waits = fstat(s->fd, &st) == 0 && !S_ISREG(st.st_mode);
     s->packing = ends_with(path, ".gz")                                ? GZIP
                  : ends_with(path, ".zst") || ends_with(path, ".zstd") ? ZSTD
                                                                        : PLAIN;
@@ -71,10 +77,21 @@ uint64_t text_stream_offset(const TextStream *s) {
     return s->offset;
 }
 
+/* Until there are bytes or an end. */
+static void wait_for_bytes(const TextStream *s) {
+    struct pollfd p = {.fd = s->fd, .events = POLLIN};
+    do {
+        if (s->stop && *s->stop)
+            fail(EXIT_DATA, "%s: a signal ended the wait for it", s->path);
+    } while (poll(&p, 1, WAIT_MILLISECONDS) <= 0);
+}
+
 static size_t read_file(TextStream *s, void *out, size_t size) {
     ssize_t got;
-    do got = read(s->fd, out, size);
-    while (got < 0 && errno == EINTR);
+    do {
+        if (s->waits) wait_for_bytes(s);
+        got = read(s->fd, out, size);
+    } while (got < 0 && (errno == EINTR || (errno == EAGAIN && s->waits)));
     if (got < 0)
         fail(EXIT_DATA, "%s: offset %llu: cannot be read: %s", s->path,
              (unsigned long long)s->offset, strerror(errno));

@@ -3,11 +3,13 @@
 #ifndef STATOR_TEXT_STREAM_H
 #define STATOR_TEXT_STREAM_H
 #include "base/base.h"
+#include <signal.h>
 
 typedef struct TextStream TextStream;
 
-/* Fails with EXIT_DATA when the file cannot be opened. */
-TextStream *text_stream_open(const char *path);
+/* What is no regular file, a named pipe say, is waited for; *stop (may be NULL) not 0 ends
+ * that, with EXIT_DATA. Fails with it too when the file cannot be opened. */
+TextStream *text_stream_open(const char *path, const volatile sig_atomic_t *stop);
 /* Up to `size` bytes to out; 0 is the end. Fails with EXIT_DATA for a read error and for
  * damaged or truncated compressed data, naming the offset in the file. */
 size_t text_stream_read(TextStream *s, void *out, size_t size);

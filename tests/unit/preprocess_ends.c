@@ -47,9 +47,8 @@ TEST(preprocess_full_disk_at_the_end) {
     nothing_left(temp("p"));
 }
 
-/* A command that reads a pipe, so that it is in the midst of its work until the pipe is
- * closed; returns its process. */
-static pid_t start_on_pipe(const char *pipe, const char *prefix, int *fd) {
+/* Starts the command on a pipe that nobody writes to yet; returns its process. */
+static pid_t start_on_silent_pipe(const char *pipe, const char *prefix) {
     unlink(pipe);
     EXPECT(mkfifo(pipe, 0600) == 0);
     pid_t pid = fork();
@@ -67,8 +66,16 @@ static pid_t start_on_pipe(const char *pipe, const char *prefix, int *fd) {
         dup2(null, 2);
         _exit(run_words(words));
     }
+    EXPECT(pid > 0);
+    return pid;
+}
+
+/* A command that reads a pipe, so that it is in the midst of its work until the pipe is
+ * closed; returns its process. */
+static pid_t start_on_pipe(const char *pipe, const char *prefix, int *fd) {
+    pid_t pid = start_on_silent_pipe(pipe, prefix);
     *fd = open(pipe, O_WRONLY);
-    EXPECT(pid > 0 && *fd >= 0);
+    EXPECT(*fd >= 0);
     size_t n;
     const char *text = made_lines(&n);
     for (size_t at = 0; at < n;) { /* more than the command holds in memory */
@@ -115,4 +122,23 @@ TEST(preprocess_stopped) {
     EXPECT_INT(waitpid(pid, &status, 0), pid);
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SIGNALLED);
     nothing_left(p);
+}
+
+/* Where no byte comes: nobody has opened the pipe for writing, or who has is silent. */
+TEST(preprocess_stopped_while_it_waits) {
+    for (int writer = 0; writer < 2; writer++) {
+        char *pipe = temp("pipe.jsonl"), *p = temp("p");
+        pid_t pid = start_on_silent_pipe(pipe, p);
+        int status, fd = writer ? open(pipe, O_WRONLY) : -1;
+        char *begun = cat(p, "_text_document.bin.tmp");
+        for (int i = 0; i < 500 && !file_exists(begun); i++) usleep(10000);
+        EXPECT(file_exists(begun));
+        if (writer) EXPECT_INT(write(fd, "{\"text\"", 7), 7);
+        usleep(100000);
+        EXPECT(kill(pid, SIGTERM) == 0);
+        EXPECT_INT(waitpid(pid, &status, 0), pid);
+        EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SIGNALLED);
+        nothing_left(p);
+        if (writer) close(fd);
+    }
 }
