@@ -116,7 +116,7 @@ static void folder_read(Arena *mem, Data *d, TextSource *t) {
     d->tokens = (int64_t)total;
 }
 
-static void text_read_in(Arena *mem, Data *d, TextSource *t) {
+static void read_in(Arena *mem, Data *d, TextSource *t) {
     struct stat st;
     if (!strcmp(d->path, "embedded")) {
         t->bytes = embedded_corpus;
@@ -131,6 +131,14 @@ static void text_read_in(Arena *mem, Data *d, TextSource *t) {
     }
     PUSH(mem, t->parts, t->n_parts, t->cap_parts,
          ((TextPart){d->path, 0, (uint64_t)d->tokens}));
+}
+
+static void text_read_in(Arena *mem, Data *d, TextSource *t) {
+    read_in(mem, d, t);
+    for (int i = 0; i < t->n_parts; i++) {
+        const TextPart *part = &t->parts[i];
+        text_refuse_packed(part->path, t->bytes + part->begin, part->n);
+    }
 }
 
 /* The texts of files that have bytes, as tokens. */

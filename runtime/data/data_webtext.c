@@ -226,6 +226,7 @@ static void webtext_open(Arena *mem, Data *d) {
     d->state = w;
     choose_pad(d, w);
     file_map(&w->json, d->path);
+    text_refuse_packed(d->path, w->json.bytes, w->json.n);
     const char *path = cache_path(mem, d, w, key);
     if (!read_cache(w, d, path, key)) build(mem, w, d, path, key);
     file_unmap(&w->json);

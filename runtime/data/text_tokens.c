@@ -2,6 +2,7 @@
 #include "runtime/data/text_tokens.h"
 #include "runtime/core/buffer.h"
 #include "runtime/data/gpt_index.h"
+#include "runtime/text/text_stream.h"
 #include <stdlib.h>
 
 enum { PIECE_BYTES = 4 << 20 };
@@ -15,6 +16,16 @@ TokenizerSpec tokenizer_of_data(const Data *d) {
     for (int i = 0; i < ARRAY_LEN(word); i++)
         if (*word[i] && !**word[i]) *word[i] = NULL;
     return s;
+}
+
+void text_refuse_packed(const char *path, const void *bytes, size_t n) {
+    const char *packing = text_stream_packing(bytes, n);
+    if (packing)
+        fail(EXIT_DATA,
+             "%s is compressed with %s: decompress it, or make a .bin/.idx pair of it "
+             "with "
+             "'stator preprocess', which reads such files",
+             path, packing);
 }
 
 static uint64_t hash_of_file(const char *path) {

@@ -10,6 +10,9 @@ TokenizerSpec tokenizer_of_data(const Data *d);
 /* Hash of the files of a tokenizer, and of the tokenizer_config.json beside, as one line. */
 const char *tokenizer_key(Arena *mem, const TokenizerSpec *spec);
 
+/* Fails with EXIT_DATA where the bytes of a file are no text but a compressed one. */
+void text_refuse_packed(const char *path, const void *bytes, size_t n);
+
 /* Where a text ends in the bytes of several, one after another. */
 typedef struct TextEnd {
     const char *path;

@@ -31,6 +31,11 @@ struct TextStream {
     ZSTD_DStream *zstd;
 };
 
+const char *text_stream_packing(const void *bytes, size_t n) {
+    if (n >= 3 && !memcmp(bytes, "\x1F\x8B\x08", 3)) return "gzip";
+    return n >= 4 && !memcmp(bytes, "\x28\xB5\x2F\xFD", 4) ? "zstd" : NULL;
+}
+
 size_t text_stream_stem(const char *path) {
     static const char *const suffix[] = {".gz", ".zst", ".zstd"};
     for (int i = 0; i < ARRAY_LEN(suffix); i++)

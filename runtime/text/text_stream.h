@@ -17,6 +17,8 @@ size_t text_stream_read(TextStream *s, void *out, size_t size);
 uint64_t text_stream_offset(const TextStream *s);
 void text_stream_close(TextStream *s);
 
+/* "gzip" or "zstd" if a file that begins with bytes[n] is compressed so, else NULL. */
+const char *text_stream_packing(const void *bytes, size_t n);
 /* Length of `path` without .gz, .zst or .zstd. */
 size_t text_stream_stem(const char *path);
 

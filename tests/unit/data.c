@@ -141,6 +141,28 @@ TEST(text_folder_and_embedded) {
     EXPECT(tokens[0] == 't' && tokens[4] == 'c' && labels[4] == 'o');
 }
 
+/* What preprocess decompresses is no text here. */
+TEST(compressed_texts) {
+    if (!mem) mem = arena_new();
+    EXPECT_INT(dir_make(path_join(mem, temp_dir(), "in")), 0);
+    char *gzip = put_file("in/a.gz", "\x1F\x8B\x08\0\0\0\0\0\0\3", 10);
+    char *zstd = put_file("b", "\x28\xB5\x2F\xFD\4\0\1\0\0", 9);
+    EXPECT_FAIL(open_text(gzip, 1, 2, false), EXIT_DATA,
+                "in/a.gz is compressed with gzip");
+    EXPECT_FAIL(open_text(zstd, 1, 2, false), EXIT_DATA,
+                "'stator preprocess', which reads");
+    EXPECT_FAIL(open_text(path_join(mem, temp_dir(), "in"), 1, 2, false), EXIT_DATA,
+                "in/a.gz is compressed with gzip");
+    DataGptSpec gpt = {.samples = -1, .epochs = 1, .tokenizer_type = "ByteTokenizer"};
+    DataSpec lines = {.type = "WebtextDataset",
+                      .path = zstd,
+                      .batch = 1,
+                      .seq = 4,
+                      .vocab = 256,
+                      .gpt = &gpt};
+    EXPECT_FAIL(data_open(mem, &lines), EXIT_DATA, "b is compressed with zstd");
+}
+
 TEST(wrong_specs) {
     char *path = count_file();
     DataSpec s = {"TextFiles", path, 1, 4, 0, false, 256, NULL};
