@@ -8,10 +8,10 @@
  * of the row. A text without a label that counts is left out.
  *
  * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
-#include "base/json.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
 #include "runtime/data/text_tokens.h"
+#include "runtime/text/json_line.h"
 
 enum { LINE_BYTES_MAX = 1 << 28 };
 
@@ -25,7 +25,7 @@ typedef struct Growing {
 typedef struct WebText {
     FileMap json, held;
     Growing begin, tokens;
-    Arena *line_mem;
+    JsonLine line;
     TokenizerCache *words;
     int64_t texts, first;            /* in the file; the first one of the split */
     const char *begin_at, *token_at; /* tables, maybe unaligned */
@@ -60,25 +60,30 @@ static int64_t i64_at(const char *p, int64_t i) {
 
 /* ---- tokenizing ---- */
 
-/* Fails at the line of the file, which the JSON reader does not know. */
-static const Json *parse_line(WebText *w, const Data *d, int64_t line, const char *text,
-                              size_t n) {
-    char name[512];
-    snprintf(name, sizeof name, "%.400s, line %lld", d->path, (long long)line);
-    const Json *v = json_parse(w->line_mem, arena_strdup(w->line_mem, name), text, n,
-                               LINE_BYTES_MAX, EXIT_DATA);
-    const char *key = d->gpt->text_key && d->gpt->text_key[0] ? d->gpt->text_key : "text";
-    json_want(v, JSON_OBJECT);
-    v = json_need(v, key);
-    json_want(v, JSON_STRING);
-    return v;
+static _Noreturn void fail_line(const Data *d, int64_t line, size_t at, const char *key,
+                                const char *what) {
+    fail(EXIT_DATA, "%s, line %lld, column %zu: %s%s%s%s", d->path, (long long)line,
+         at + 1, key ? "key '" : "", key ? key : "", key ? "': " : "", what);
 }
 
-static void add_text(WebText *w, const Data *d, const Tokenizer *t, const Json *text,
-                     int32_t *room) {
+/* The text of a line of loose JSON, as `stator preprocess` reads it; it stays until the next. */
+static const char *parse_line(WebText *w, const Data *d, int64_t line, const char *text,
+                              size_t n, size_t *length) {
+    JsonLine *j = &w->line;
+    const char *key = d->gpt->text_key && d->gpt->text_key[0] ? d->gpt->text_key : "text";
+    if (n > LINE_BYTES_MAX) fail_line(d, line, 0, NULL, "the line is too long");
+    if (!json_line_read(j, text, n, &key, 1))
+        fail_line(d, line, j->wrong_at, j->wrong_key >= 0 ? key : NULL, j->wrong);
+    if (j->key[0].n != 1)
+        fail_line(d, line, 0, key,
+                  "a sample is one text, and this is an array of others");
+    return json_line_piece(j, 0, 0, length);
+}
+
+static void add_text(WebText *w, const Data *d, const Tokenizer *t, const char *text,
+                     size_t length, int32_t *room) {
     size_t seq = (size_t)d->seq;
-    size_t n =
-        tokenizer_encode(t, w->words, text->s, text->length, false, room, seq, NULL);
+    size_t n = tokenizer_encode(t, w->words, text, length, false, room, seq, NULL);
     n = MIN(n, seq);
     if (n < 2 && !d->gpt->pad_in_loss) return;
     growing_add(&w->tokens, room, n * sizeof *room);
@@ -102,10 +107,9 @@ static void tokenize(Arena *mem, const Data *d, WebText *w) {
         while (blank < n && memchr(" \t\r", p[blank], 3)) blank++;
         line++;
         if (blank < n) {
-            w->line_mem = arena_new();
-            add_text(w, d, t, parse_line(w, d, line, p, n), room);
-            arena_free(w->line_mem);
-            w->line_mem = NULL;
+            size_t length;
+            const char *text = parse_line(w, d, line, p, n, &length);
+            add_text(w, d, t, text, length, room);
         }
         p = stop + 1;
     }
@@ -285,8 +289,8 @@ static void webtext_close(Data *d) {
     file_unmap(&w->held);
     growing_free(&w->begin);
     growing_free(&w->tokens);
-    arena_free(w->line_mem);
-    w->line_mem = NULL;
+    buffer_free(&w->line.text);
+    buffer_free(&w->line.pieces);
     if (w->words) tokenizer_cache_free(w->words);
     w->words = NULL;
 }

@@ -94,6 +94,28 @@ TEST(parts_of_a_split) {
     EXPECT_FAIL(open_web(path, &gpt, 8), EXIT_DATA, "leaves no text for test");
 }
 
+/* What json.loads takes, as preprocess does. */
+TEST(loose_lines) {
+    DataGptSpec gpt = plain();
+    char *path =
+        put("loose.json", "{\"score\": NaN, \"text\": \"ab\", \"n\": -Infinity}\n"
+                          "{\"text\": \"no\", \"text\": \"cd\"}\n"
+                          "{\"other\": \"\\ud800\", \"text\": \"ef\"}\n"
+                          "{\"text\": \"\\ud800\"}\n");
+    Data *d = open_web(path, &gpt, 4);
+    EXPECT_INT(d->samples, 4);
+    expect_row(d, 0, "ab..", "b!!!");
+    expect_row(d, 1, "cd..", "d!!!");
+    expect_row(d, 2, "ef..", "f!!!");
+    int32_t tokens[4], labels[4];
+    data_batch(d, 3, tokens, labels);
+    EXPECT(tokens[0] == 0xEF && tokens[1] == 0xBF && tokens[2] == 0xBD && !tokens[3]);
+    data_close(d);
+    path = put("loose.json", "{\"text\": [\"ab\", \"cd\"]}\n");
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_DATA,
+                "line 1, column 1: key 'text': a sample");
+}
+
 TEST(wrong_lines_and_settings) {
     DataGptSpec gpt = plain();
     char *path = put("bad.json", "{\"text\": \"ab\"}\n\n{\"text\": \"ab\"\n");
