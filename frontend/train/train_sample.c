@@ -224,15 +224,19 @@ static void add_ids(Text *out, const int32_t *id, int64_t n) {
 
 /* The bytes of the new tokens; false: they have no text. */
 static bool new_text(const Samples *s, const SampleText *x, Text *out) {
-    for (int64_t i = x->given; i < x->n; i++) {
+    bool begun = false; /* as predict: what is before the first piece may be no text */
+    for (int64_t i = 0; i < x->n; i++) {
         size_t n;
+        bool given = i < x->given;
         if (s->bytes) {
+            if (given) continue;
             char byte = (char)MIN(x->id[i], 255);
             text_add_bytes(out, &byte, 1);
         } else if (s->tokenizer && x->id[i] < tokenizer_vocab(s->tokenizer) &&
                    !tokenizer_special(s->tokenizer, x->id[i])) {
-            const char *piece = tokenizer_piece(s->tokenizer, x->id[i], false, &n);
-            text_add_bytes(out, piece, n);
+            const char *piece = tokenizer_piece(s->tokenizer, x->id[i], !begun, &n);
+            if (!given) text_add_bytes(out, piece, n);
+            begun = true;
         }
     }
     return s->bytes || s->tokenizer;

@@ -343,6 +343,21 @@ TEST_LIMIT(refused, 60) {
                 "differ: the same number is another text");
 }
 
+/* Where a tokenizer puts a space before a text, none is shown, as in predict. */
+TEST_LIMIT(a_text_of_no_prompt_begins_as_that_of_predict, 120) {
+    prepare(runs_golden("tokenizers/llama2.json"), 408);
+    write_text(in_temp("text.txt"), arena_printf(mem(), "%0*d", 9000, 0));
+    say(0, "sed -i 's/000/ the/g' text.txt");
+    say(0, "$S train c.yaml --train_steps 60 --lr_schedule.learning_rate 1.e-1 "
+           "--sample_every 60 --sample_tokens 4 --model.model_config.do_sample False");
+    char *want = say(0, "$S predict run --greedy --max_new_tokens 4 --json 2>/dev/null");
+    char *got = say(0, "cat run/samples.jsonl");
+    const Json *a = json_parse(mem(), "got", got, strlen(got), 1 << 20, EXIT_DATA);
+    const Json *b = json_parse(mem(), "want", want, strlen(want), 1 << 20, EXIT_DATA);
+    EXPECT_STR(json_string(json_need(a, "text")), json_string(json_need(b, "text")));
+    EXPECT_STR(json_string(json_need(a, "text")), "the the the the");
+}
+
 /* Some tokenizers put a space before a text: an ending has none twice. */
 TEST_LIMIT(endings_follow_their_context, 120) {
     static const char *const names[] = {"llama2", "qwen2"};
