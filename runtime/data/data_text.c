@@ -25,6 +25,7 @@ typedef struct TextSource {
     const unsigned char *bytes;
     TextPart *parts;
     int n_parts, cap_parts;
+    bool folder;
     const int32_t *tokens; /* NULL: bytes are tokens */
     FileMap held;          /* the tokens' cache */
     int64_t first;         /* byte or token of the split */
@@ -122,6 +123,7 @@ static void read_in(Arena *mem, Data *d, TextSource *t) {
         t->bytes = embedded_corpus;
         d->tokens = (int64_t)embedded_corpus_bytes;
     } else if (stat(d->path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        t->folder = true;
         folder_read(mem, d, t);
         return;
     } else {
@@ -150,7 +152,8 @@ static void tokenize(Arena *mem, Data *d, TextSource *t) {
             text[n++] = (TextEnd){t->parts[i].path, t->parts[i].begin + t->parts[i].n};
     const char *folder = d->gpt->cache_path ? d->gpt->cache_path : "";
     if (!folder[0] && !strcmp(d->path, "embedded")) folder = NULL;
-    t->tokens = text_tokens(mem, d, t->bytes, text, n, folder, &t->held, &d->tokens);
+    Texts all = {t->bytes, text, n, t->folder};
+    t->tokens = text_tokens(mem, d, &all, folder, &t->held, &d->tokens);
     file_unmap(&t->map);
     t->map = (FileMap){0};
 }

@@ -86,13 +86,13 @@ static void make_text(Making *m, const char *path, const char *s, size_t n) {
     }
 }
 
-static void make_all(Making *m, const unsigned char *bytes, const TextEnd *text,
-                     int ntext) {
+static void make_all(Making *m, const Texts *all) {
     uint64_t from = 0;
     int32_t eod = (int32_t)tokenizer_eod(m->t);
-    for (int i = 0; i < ntext; from = text[i++].end) {
-        make_text(m, text[i].path, (const char *)bytes + from, text[i].end - from);
-        if (ntext > 1 && eod >= 0) buffer_add(&m->tokens, &eod, sizeof eod);
+    for (int i = 0; i < all->n; from = all->text[i++].end) {
+        const TextEnd *text = &all->text[i];
+        make_text(m, text->path, (const char *)all->bytes + from, text->end - from);
+        if (all->ended && eod >= 0) buffer_add(&m->tokens, &eod, sizeof eod);
     }
 }
 
@@ -102,12 +102,11 @@ static void make_free(Making *m) {
     tokenizer_cache_free(m->cache);
 }
 
-static int32_t *make(Arena *mem, Data *d, const unsigned char *bytes, const TextEnd *text,
-                     int ntext, int64_t *n) {
+static int32_t *make(Arena *mem, Data *d, const Texts *all, int64_t *n) {
     TokenizerSpec spec = tokenizer_of_data(d);
     Making m = {.t = tokenizer_open(mem, &spec),
                 .cache = tokenizer_cache_new(),
-                .total = ntext ? text[ntext - 1].end : 0,
+                .total = all->n ? all->text[all->n - 1].end : 0,
                 .start = clock_seconds()};
     m.said = m.start;
     Catch c;
@@ -115,7 +114,7 @@ static int32_t *make(Arena *mem, Data *d, const unsigned char *bytes, const Text
         make_free(&m);
         fail_again(c.code, c.message);
     }
-    make_all(&m, bytes, text, ntext);
+    make_all(&m, all);
     catch_end(&c);
     if (m.bad)
         say_aside("stator: warning: %s: %llu sequences are not valid UTF-8 and count as "
@@ -188,22 +187,23 @@ static void write_cache(Data *d, const char *folder, const char *path, const cha
                  strerror(error));
 }
 
-const int32_t *text_tokens(Arena *mem, Data *d, const unsigned char *bytes,
-                           const TextEnd *text, int ntext, const char *folder,
+const int32_t *text_tokens(Arena *mem, Data *d, const Texts *all, const char *folder,
                            FileMap *held, int64_t *n) {
     TokenizerSpec spec = tokenizer_of_data(d);
     char key[33];
     Text t = text_new(mem);
     text_add(&t, "text tokens 1\n%s", tokenizer_key(mem, &spec));
     uint64_t from = 0;
-    for (int i = 0; i < ntext; from = text[i++].end)
+    for (int i = 0; i < all->n; from = all->text[i++].end)
         text_add(&t, "%016llx\n",
-                 (unsigned long long)hash64(bytes + from, text[i].end - from));
+                 (unsigned long long)hash64(all->bytes + from, all->text[i].end - from));
+    /* Several texts are always those of a folder. */
+    if (all->ended && all->n == 1) text_add(&t, "ended\n");
     hash_hex(t.s, t.n, key);
     const char *path = cache_path(mem, d, folder, key);
     const int32_t *tokens = path ? read_cache(d, path, key, held, n) : NULL;
     if (tokens) return tokens;
-    int32_t *made = make(mem, d, bytes, text, ntext, n);
+    int32_t *made = make(mem, d, all, n);
     if (path) write_cache(d, folder, path, key, made, *n);
     return made;
 }

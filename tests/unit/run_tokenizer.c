@@ -4,6 +4,7 @@
 #include "frontend/config/run_tokenizer.h"
 #include "base/json.h"
 #include "runs.h"
+#include "runtime/data/data.h"
 #include "tokenizer.h"
 
 static const char yaml[] =
@@ -146,6 +147,36 @@ TEST_LIMIT(a_folder_has_the_same_tokens_at_every_start, 120) {
         here);
     EXPECT_STR(say(0, "find texts -type f | wc -l"), "4\n");
     EXPECT_STR(say(0, "%s --dataset_dir texts", here), want);
+}
+
+static int64_t tokens_of(const char *name) {
+    DataGptSpec gpt = {.samples = -1,
+                       .epochs = 1,
+                       .tokenizer_file = in_temp("tok/tokenizer.json"),
+                       .cache_path = in_temp("cache")};
+    DataSpec spec = {.type = "TextFile",
+                     .path = in_temp(name),
+                     .batch = 1,
+                     .seq = 1,
+                     .vocab = 304,
+                     .gpt = &gpt};
+    Data *d = data_open(mem(), &spec);
+    int64_t n = d->tokens;
+    data_close(d);
+    return n;
+}
+
+/* Caches of a file and of a folder with that file alone are others. */
+TEST_LIMIT(each_file_of_a_folder_ends, 120) {
+    prepare("tok/tokenizer.json", 304);
+    say(0,
+        "mkdir one two; cp text.txt one/a; cp text.txt two/a; cp text.txt two/b; >one/b");
+    int64_t n = tokens_of("text.txt");
+    for (int again = 0; again < 2; again++) {
+        EXPECT_INT(tokens_of("one"), n + 1);
+        EXPECT_INT(tokens_of("two"), 2 * (n + 1));
+        EXPECT_INT(tokens_of("text.txt"), n);
+    }
 }
 
 /* Where none can be written a line says so. */
