@@ -105,10 +105,14 @@ static LLVMValueRef to_float(Emit *e, LLVMValueRef bit, LLVMValueRef like) {
     return emit_select(e, bit, num(e, like, 1), num(e, like, 0));
 }
 
-/* A f32 value with the lanes of x, to make constants like. */
-static LLVMValueRef float_like(Emit *e, LLVMValueRef x) {
-    int lanes = emit_lanes(x);
-    return LLVMGetUndef(lanes ? emit_vec(e->f32, lanes) : e->f32);
+/* 1 or 0, of the type of the op's result, which is i32 or a float type. */
+static LLVMValueRef one_or_zero(MapContext *c, LLVMValueRef bit) {
+    Emit *e = c->e;
+    int lanes = emit_lanes(bit);
+    LLVMTypeRef i32 = lanes ? emit_vec(e->i32, lanes) : e->i32;
+    if (c->op->out[0]->ty.dt == DT_I32) return LLVMBuildZExt(e->b, bit, i32, "");
+    LLVMTypeRef f32 = lanes ? emit_vec(e->f32, lanes) : e->f32;
+    return to_float(e, bit, LLVMGetUndef(f32));
 }
 
 BINARY(add, emit_fadd(e, x, y))
@@ -198,14 +202,13 @@ static LLVMValueRef map_pick(MapContext *c) {
 }
 
 static LLVMValueRef map_onehot(MapContext *c) {
-    LLVMValueRef bit = at_label(c, c->in[0]);
-    return to_float(c->e, bit, float_like(c->e, bit));
+    return one_or_zero(c, at_label(c, c->in[0]));
 }
 
 static LLVMValueRef map_valid(MapContext *c) {
     LLVMValueRef zero = emit_i32_like(c->e, c->in[0], 0);
     LLVMValueRef bit = LLVMBuildICmp(c->e->b, LLVMIntSGE, c->in[0], zero, "");
-    return to_float(c->e, bit, float_like(c->e, c->in[0]));
+    return one_or_zero(c, bit);
 }
 
 /* Where the lanes of a vector from element c->element of a part on are in the whole
