@@ -60,8 +60,12 @@ static LLVMValueRef gelu_share(Emit *e, LLVMValueRef x) {
     return logistic2(e, emit_fmul(e, x, inner));
 }
 
+/* The share is no less than 2^-126, of which a large x would make a number. It is 0 far below 0,
+ * also of -inf, which becomes NaN as in the interpreter. */
 static LLVMValueRef gelu(Emit *e, LLVMValueRef x) {
-    return emit_fmul(e, x, gelu_share(e, x));
+    LLVMValueRef far = greater(e, num(e, x, -30), x);
+    LLVMValueRef share = emit_select(e, far, num(e, x, 0), gelu_share(e, x));
+    return emit_fmul(e, x, share);
 }
 
 /* y (s + x 2 s (1 - s) sqrt(2/pi) (1 + 3 * 0.044715 x^2)) */

@@ -355,6 +355,22 @@ TEST(casts_out_of_range) {
     }
 }
 
+/* Its share of numbers far below 0 is 0, whatever they are; of -inf that is NaN. */
+TEST(gelu_of_large_numbers) {
+    static const Sample s[] = {
+        {"gelu", NULL, "%x: F[37]",
+         "%s = scale %x {by=1e38} : F[37]\n  %y = gelu %s : F[37]"},
+        {"gelu", NULL, "%x: F[37]",
+         "%s = scale %x {by=1e3} : F[37]\n  %y = gelu %s : F[37]"},
+        {"gelu", NULL, "%nzx: F[37], %zero: F[37]",
+         "%s = div %nzx, %zero : F[37]\n  %y = gelu %s : F[37]"}};
+    for (int i = 0; i < ARRAY_LEN(s); i++) {
+        EXPECT(run_sample(&s[i], "native", 1, APART));
+        EXPECT(run_sample(&s[i], "x86-64-v2", 2, APART));
+        EXPECT(run_typed(&s[i], "bf16", "x86-64-v3", 1, APART));
+    }
+}
+
 /* A NaN among the numbers is the largest, wherever it stands: here about half of them are. */
 TEST(the_largest_of_a_row_with_nan) {
     static const Sample s[] = {{"max", NULL, "%x: F[64,5]",
