@@ -151,9 +151,9 @@ static LLVMValueRef map_atmost(MapContext *c) {
 
 static LLVMValueRef map_fill(MapContext *c) {
     double v = op_float(c->op, "value", 0);
-    if (c->op->out[0]->ty.dt ==
-        DT_I32) /* the nearest that there is, as in the interpreter */
-        return emit_i32(c->e, (int64_t)fmin(fmax(v, INT32_MIN), INT32_MAX));
+    if (c->op->out[0]->ty.dt == DT_I32) /* as in the interpreter: the nearest, 0 of NaN */
+        return emit_i32(c->e,
+                        isnan(v) ? 0 : (int64_t)fmin(fmax(v, INT32_MIN), INT32_MAX));
     return emit_f32(c->e, v);
 }
 

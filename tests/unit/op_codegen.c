@@ -348,7 +348,9 @@ TEST(casts_out_of_range) {
          "%s = scale %x {by=1e12} : F[37]\n  %y = cast %s : i32[37]"},
         {"cast", NULL, "%x: F[37]", "%s = log %x : F[37]\n  %y = cast %s : i32[37]"},
         {"cast", NULL, "%x: F[1]",
-         "%s = scale %x {by=-1e12} : F[1]\n  %y = cast %s : i32[1]"}};
+         "%s = scale %x {by=-1e12} : F[1]\n  %y = cast %s : i32[1]"},
+        {"fill", NULL, "", "%y = fill {value=nan} : i32[3]"},
+        {"fill", NULL, "", "%y = fill {value=-inf} : i32[]"}};
     for (int i = 0; i < ARRAY_LEN(s); i++) {
         EXPECT(run_sample(&s[i], "native", 1, APART));
         EXPECT(run_sample(&s[i], "x86-64-v3", 2, APART));
