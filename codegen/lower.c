@@ -2,10 +2,6 @@
 #include "codegen/lower.h"
 #include "codegen/program_ops.h"
 
-static const char *symbol(Lower *l, const Func *f) {
-    return arena_printf(l->mem, "stator.%s", f->name);
-}
-
 static LLVMTypeRef *pointers(Lower *l, int n) {
     LLVMTypeRef *t = NEW_ARRAY(l->mem, LLVMTypeRef, (size_t)n);
     for (int i = 0; i < n; i++) t[i] = l->e->ptr;
@@ -36,7 +32,7 @@ static void call_kernel(Lower *l, const Op *op) {
     for (int i = 0; i < op->nin; i++) args[n++] = lower_pointer(l, op->in[i]);
     for (int i = 0; i < op->nout; i++) args[n++] = lower_pointer(l, op->out[i]);
     args[n++] = lower_workspace(l, op, 0);
-    emit_call(l->e, symbol(l, op_func(op)), args, n);
+    emit_call(l->e, lower_symbol(l, op_func(op)), args, n);
 }
 
 /* Pointers for one run: `at` is the slice (NULL outside loops), `run` its number. */
@@ -92,7 +88,7 @@ static void call_once(Lower *l, const Op *op, Run *r) {
                 slice(l, lower_pointer(l, op->out[i]), &callee->ret[i]->ty, r->at);
         }
     }
-    emit_call(l->e, symbol(l, callee), args, n);
+    emit_call(l->e, lower_symbol(l, callee), args, n);
 }
 
 static void call_loop(Lower *l, const Op *op) {
@@ -135,7 +131,7 @@ static void call_loop(Lower *l, const Op *op) {
 enum { IN_FRAME, IN_ARGUMENT, IN_RESULT, LOCATIONS };
 
 static const char *by_table(Lower *l, const Func *f) {
-    return arena_printf(l->mem, "%s.by_table", symbol(l, f));
+    return arena_printf(l->mem, "%s:by_table", lower_symbol(l, f));
 }
 
 static int64_t table_number(const Value *v) {
@@ -176,7 +172,7 @@ static LLVMValueRef table_pointer(Lower *l, LLVMValueRef table, int i) {
     return emit_select(e, framed, emit_gep(e, e->i8, emit_param(e, 1), at), loaded);
 }
 
-/* void NAME.by_table(products, frame, ptr in[], ptr out[], i64 table[]) */
+/* void NAME:by_table(products, frame, ptr in[], ptr out[], i64 table[]) */
 static void make_by_table(Lower *l, const Func *f) {
     Emit *e = l->e;
     int n = f->narg + f->nret + 1;
@@ -185,7 +181,7 @@ static void make_by_table(Lower *l, const Func *f) {
     LLVMValueRef *args = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)n + 1);
     args[0] = emit_param(e, 0);
     for (int i = 0; i < n; i++) args[i + 1] = table_pointer(l, emit_param(e, 4), i);
-    emit_call(e, symbol(l, f), args, n + 1);
+    emit_call(e, lower_symbol(l, f), args, n + 1);
     emit_ret(e, NULL);
 }
 
@@ -241,7 +237,7 @@ static void begin_func(Lower *l, const Func *f) {
 static void lower_func(Lower *l, const Func *f) {
     Emit *e = l->e;
     int n = 2 + f->narg + f->nret;
-    emit_func(e, symbol(l, f), e->void_, pointers(l, n), n, true);
+    emit_func(e, lower_symbol(l, f), e->void_, pointers(l, n), n, true);
     begin_func(l, f);
     for (int i = 0; i < f->narg; i++) l->arg[i] = emit_param(e, 2 + i);
     for (int i = 0; i < f->nret; i++) l->ret[i] = emit_param(e, 2 + f->narg + i);

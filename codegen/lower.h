@@ -122,6 +122,9 @@ extern const MapEmitter map_emitter[]; /* by op kind; NULL: not a MAP op */
 #undef MAP
 #undef COMPOSITE
 
+/* Of a function of the module, in the generated code. Names of the IR have no colon, so no other
+ * generated function has the name, nor one that begins with it and a colon. */
+const char *lower_symbol(Lower *l, const Func *f);
 /* An op or element type that code generation cannot do: the user's failure. */
 _Noreturn void lower_refuse(const Op *op, const char *why);
 

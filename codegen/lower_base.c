@@ -20,6 +20,10 @@ LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes) {
     return emit_at(l->e, l->e->i8, l->frame, op_int(op, "ws", 0) + skip_bytes);
 }
 
+const char *lower_symbol(Lower *l, const Func *f) {
+    return arena_printf(l->mem, "stator:%s", f->name);
+}
+
 _Noreturn void lower_refuse(const Op *op, const char *why) {
     fail_op(op, "no code can be generated for %s: %s", optab[op->kind].name, why);
 }

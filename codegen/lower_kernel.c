@@ -185,12 +185,13 @@ void lower_kernel(Lower *l, const Func *f) {
     k.start = NEW_ARRAY(l->mem, LLVMValueRef, n);
     k.number = NEW_ARRAY(l->mem, LLVMValueRef, n);
     k.vector = NEW_ARRAY(l->mem, LLVMValueRef, n);
-    LLVMValueRef body = emit_body(&k, arena_printf(l->mem, "stator.%s.body", f->name));
+    const char *name = lower_symbol(l, f),
+               *body_name = arena_printf(l->mem, "%s:body", name);
+    LLVMValueRef body = emit_body(&k, body_name);
     int nparams = f->narg + f->nret + 1;
     LLVMTypeRef *params = NEW_ARRAY(l->mem, LLVMTypeRef, (size_t)nparams);
     for (int i = 0; i < nparams; i++) params[i] = e->ptr;
-    emit_func(e, arena_printf(l->mem, "stator.%s", f->name), e->void_, params, nparams,
-              true);
+    emit_func(e, name, e->void_, params, nparams, true);
     LLVMValueRef ctx = emit_alloca(e, 8 * nparams), ws = emit_param(e, nparams - 1);
     for (int i = 0; i < nparams; i++) {
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
@@ -204,7 +205,7 @@ void lower_kernel(Lower *l, const Func *f) {
     int64_t items = k.s.rows * k.s.blocks;
     if (k.s.rows * k.s.inner < SMALL_KERNEL) {
         LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
-        emit_call(e, arena_printf(l->mem, "stator.%s.body", f->name), args, 4);
+        emit_call(e, body_name, args, 4);
     } else if (bytes) { /* sums of a thread are of its part */
         CALL_RT(l->e, rt_parallel, emit_i64(e, items), body, ctx);
     } else {

@@ -352,8 +352,8 @@ TEST(functions_are_where_their_names_say) {
 }
 
 TEST(perf_gets_the_names_of_a_run) {
-    static const char *const names[] = {" stator.layer.fwd\n", " stator.layer.bwd\n",
-                                        " stator.k0.body\n", " stator_entry\n"};
+    static const char *const names[] = {" stator:layer.fwd\n", " stator:layer.bwd\n",
+                                        " stator:k0:body\n", " stator_entry\n"};
     pid_t pid = train(in_temp("run"), RECORD);
     const char *map = file_read(mem(), profiled_perf_map(pid), 1 << 20, NULL, EXIT_DATA);
     remove(profiled_perf_map(pid));

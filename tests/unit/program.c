@@ -201,6 +201,48 @@ TEST(f16_of_the_text) {
     of_the_text(ROUNDED("f16"));
 }
 
+/* ---- functions on their own ---- */
+
+static void of_one_function(const char *text) {
+    static const char passes[] = "place,expand,simplify,epilogue,arrange,fuse,memplan";
+    Arena *mem = arena_new();
+    Module *m = module_parse(mem, "text", text, strlen(text));
+    PassOptions po = pass_options_default();
+    compare(mem, m, passes, &po, "native", 2, 1e-5, "text");
+    arena_free(mem);
+}
+
+/* Generated code has functions of kernels, products and tables besides. */
+TEST(functions_have_any_name) {
+    static const char *const names[] = {"k0", "k0.body", "product.0", "product.0.body",
+                                        "f.by_table"};
+    Arena *mem = arena_new();
+    Text t = text_new(mem);
+    text_add(&t, "module @names mesh() level(global)\n");
+    for (int i = 0; i < ARRAY_LEN(names); i++)
+        text_add(&t,
+                 "func @%s(%%x: f32[8,6], %%w: f32[6,6]) -> (f32[8,6]) {\n"
+                 "  %%y = dot %%x, %%w {mk,kn->mn} : f32[8,6]\n"
+                 "  %%z = tanh %%y : f32[8,6]\n"
+                 "  return %%z\n"
+                 "}\n",
+                 names[i]);
+    text_add(&t, "func @f(%%x: f32[8,6]) -> (f32[8,6]) {\n"
+                 "  %%y = exp %%x : f32[8,6]\n"
+                 "  return %%y\n"
+                 "}\n"
+                 "func @m:model(%%x0: f32[8,6], %%w: f32[6,6], %%s: f32[2,6,6]) -> "
+                 "(f32[8,6], f32[8,6]) {\n"
+                 "  %%e = call %%x0 {fn=@f} : f32[8,6]\n");
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        bool loop = i % 2;
+        text_add(&t, "  %%x%d = call %%x%d, %s {fn=@%s%s} : f32[8,6]\n", i + 1, i,
+                 loop ? "%s" : "%w", names[i], loop ? "; times=2; carry=1; each=1" : "");
+    }
+    text_add(&t, "  return %%x%d, %%e\n}\n", ARRAY_LEN(names));
+    of_one_function(t.s);
+}
+
 TEST_LIMIT(f16_native, 180) {
     all_narrow(DT_F16, "native", false);
 }
