@@ -8,6 +8,7 @@ typedef struct Ties {
     Arena *mem;
     Space *s;
     int *parent;                /* node = value index * MAX_RANK + dimension */
+    bool *each;                 /* by value: an op has its elements one by one */
     int order[MAX_RANK], ndims; /* classes of the largest value, in its order */
 } Ties;
 
@@ -77,6 +78,7 @@ static void tie_op(Ties *t, const Op *op, const Dims *d) {
             t->s->value[at].table = true;
             continue;
         }
+        t->each[at] = true;
         for (int k = 0; k < d->rank[term]; k++) {
             int node = at * MAX_RANK + k, id = d->term[term][k];
             if (first[id] < 0) first[id] = node;
@@ -117,8 +119,12 @@ static const char *mask_value(Ties *t, int at) {
 static const char *tie_all(Ties *t, const Dims *const *dims) {
     Space *s = t->s;
     t->parent = NEW_ARRAY(t->mem, int, (size_t)s->nvalues *MAX_RANK);
+    t->each = NEW_ARRAY(t->mem, bool, (size_t)s->nvalues);
     for (int i = 0; i < s->nvalues * MAX_RANK; i++) t->parent[i] = i;
     for (int k = 0; k < s->nops; k++) tie_op(t, s->op[k], dims[k]);
+    for (int i = 0; i < s->nvalues; i++)
+        if (s->value[i].table && t->each[i])
+            return "a table whose elements another op has one by one";
     int full = 0;
     for (int i = 1; i < s->nvalues; i++) {
         if (counted_dims(&s->value[i]) > counted_dims(&s->value[full])) full = i;

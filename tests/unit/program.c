@@ -243,6 +243,25 @@ TEST(functions_have_any_name) {
     of_one_function(t.s);
 }
 
+/* What dropout reads whole another op reads or makes element by element. */
+TEST(a_table_that_is_numbers_as_well) {
+    of_one_function("module @table mesh() level(global)\n"
+                    "func @m:model(%x: f32[4], %rng: i32[4]) -> (f32[4]) {\n"
+                    "  %c = cast %rng : f32[4]\n"
+                    "  %y = dropout %x, %rng {p=0.3; site=1} : f32[4]\n"
+                    "  %z = mul %y, %c : f32[4]\n"
+                    "  return %z\n"
+                    "}\n");
+    of_one_function("module @table mesh() level(global)\n"
+                    "func @m:model(%x: f32[4]) -> (f32[4]) {\n"
+                    "  %s = scale %x {by=100} : f32[4]\n"
+                    "  %rng = cast %s : i32[4]\n"
+                    "  %y = dropout %s, %rng {p=0.3; site=1} : f32[4]\n"
+                    "  %z = mul %y, %x : f32[4]\n"
+                    "  return %z\n"
+                    "}\n");
+}
+
 TEST_LIMIT(f16_native, 180) {
     all_narrow(DT_F16, "native", false);
 }
