@@ -9,6 +9,7 @@
 #include <math.h>
 
 enum { REGISTERS = 2 }; /* of a vector */
+_Static_assert((int)SPACE_MAX_SUMS <= LOOP_CARRY_MAX, "a phase carries every sum");
 
 int kernel_index(const Kernel *k, const Value *v) {
     return (int)(space_value(&k->s, v) - k->s.value);
@@ -282,7 +283,6 @@ static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
     Emit *e = k->e;
     Phase p = phase_of(k, phase);
     if (!p.n) return;
-    if (p.naccs > LOOP_CARRY_MAX) die("@%s: too many sums in one kernel", k->f->name);
     LLVMValueRef accs[LOOP_CARRY_MAX];
     for (int i = 0; i < p.n; i++) {
         if (p.root[i].carry >= 0) accs[p.root[i].carry] = neutral(k, &p.root[i]);

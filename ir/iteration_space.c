@@ -217,6 +217,10 @@ static bool misses_columns(const Space *s, const Op *op, uint32_t mask) {
     return op_has(op, F_RANDOM) || (t->rank && t->dim[t->rank - 1] != 1);
 }
 
+static bool takes_number(ReduceKind kind) {
+    return kind == REDUCE_ROW || kind == REDUCE_ALL;
+}
+
 static const char *classify(Space *s, int k) {
     Op *op = s->op[k];
     SpaceValue *out = space_value(s, op->out[0]);
@@ -231,6 +235,8 @@ static const char *classify(Space *s, int k) {
     s->reduce[k] = reduction(s, op, from, gone, out->mask);
     if (s->reduce[k] == REDUCE_NONE)
         return "a reduction over only some of the rows' dimensions";
+    s->nsums += takes_number(s->reduce[k]);
+    if (s->nsums > SPACE_MAX_SUMS) return "more sums than a kernel may have";
     out->at_end = s->reduce[k] != REDUCE_ROW;
     out->phase += s->reduce[k] == REDUCE_ROW;
     return NULL;
@@ -313,9 +319,8 @@ static bool place_value(const Space *s, SpaceValue *sv, const int8_t *id,
 }
 
 /* The phase of results, of which all are in fresh: that of the operands, or the next where the op
- * is a reduction over rows. False: not one that can be done, or more is to be known. */
-static bool phase_results(const Space *s, const Op *op, SpaceValue *fresh, int n,
-                          int phase) {
+ * is a reduction over rows; counts it. False: not one that can be done, or more is to be known. */
+static bool phase_results(Space *s, const Op *op, SpaceValue *fresh, int n, int phase) {
     uint32_t full = space_full(s), outer = full & ~space_inner_bit(s);
     ReduceKind kind = REDUCE_NONE;
     if (op_has(op, F_REDUCE)) {
@@ -333,6 +338,8 @@ static bool phase_results(const Space *s, const Op *op, SpaceValue *fresh, int n
             return false;
         if (kind == REDUCE_NONE && misses_columns(s, op, sv->mask)) return false;
     }
+    if (takes_number(kind) && s->nsums == SPACE_MAX_SUMS) return false;
+    s->nsums += takes_number(kind);
     return true;
 }
 

@@ -11,7 +11,11 @@
 #define STATOR_ITERATION_SPACE_H
 #include "ir/ir.h"
 
-enum { SPACE_MAX_GROUPS = MAX_RANK, SPACE_BLOCK = 4096 };
+enum {
+    SPACE_MAX_GROUPS = MAX_RANK,
+    SPACE_MAX_SUMS = 64, /* Space.nsums, all of which a loop of code carries */
+    SPACE_BLOCK = 4096
+};
 
 typedef enum ReduceKind {
     REDUCE_NONE, /* elementwise (or a sum over nothing) */
@@ -40,6 +44,7 @@ typedef struct Space {
     uint32_t dims_of[SPACE_MAX_GROUPS]; /* by group */
     int64_t inner, rows;
     int nvalues, nphases, values_cap;
+    int nsums; /* reductions to a number, of a row or of everything */
     SpaceValue *value;
     int *slot;             /* hash table of values: number + 1; 0: free */
     int slots;             /* a power of 2 */
@@ -54,8 +59,8 @@ const char *space_analyze(Arena *mem, Op **op, const Dims *const *dims, int nops
                           Space *s);
 /* Adds one more op behind the others, if that is quickly seen to leave the space as it is but for
  * its values: an elementwise op on some of the dimensions, or a reduction. False: space_analyze
- * says whether it fits. Only values and their groups are kept: ops, reductions and blocks are
- * not. */
+ * says whether it fits. Only values, their groups and the number of sums are kept: ops, reductions
+ * and blocks are not. */
 bool space_extend(Space *s, const Op *op, const Dims *d);
 /* The same for a kernel function; fails with EXIT_CONFIG when it is none. */
 Space space_of(Arena *mem, const Func *kernel);

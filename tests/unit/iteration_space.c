@@ -18,6 +18,7 @@ static Module *kernels_of(Arena *mem, const char *name) {
 
 static void expect_same(const Space *grown, const Space *all, const Func *k) {
     EXPECT_INT(grown->nvalues, all->nvalues);
+    EXPECT_INT(grown->nsums, all->nsums);
     for (int i = 0; i < all->nvalues; i++) {
         const SpaceValue *a = &all->value[i], *g = space_value(grown, a->v);
         test_at("@%s %%%s", k->name, a->v->name);

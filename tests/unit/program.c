@@ -243,6 +243,28 @@ TEST(functions_have_any_name) {
     of_one_function(t.s);
 }
 
+/* Of rows and of everything, of one tensor. */
+TEST(more_sums_than_a_kernel_may_have) {
+    Arena *mem = arena_new();
+    Text ops = text_new(mem), out = text_new(mem), types = text_new(mem);
+    for (int i = 0; i < 23; i++) {
+        text_add(&ops,
+                 "  %%t%d = scale %%x {by=0.%d} : f32[8,6]\n"
+                 "  %%s%d = sum %%t%d {ab->a} : f32[8]\n"
+                 "  %%m%d = max %%t%d {ab->a} : f32[8]\n"
+                 "  %%u%d = sum %%t%d {ab->_} : f32[]\n",
+                 i, i + 10, i, i, i, i, i, i);
+        text_add(&out, "%s%%s%d, %%m%d, %%u%d", i ? ", " : "", i, i, i);
+        text_add(&types, "%sf32[8], f32[8], f32[]", i ? ", " : "");
+    }
+    of_one_function(arena_printf(mem,
+                                 "module @sums mesh() level(global)\n"
+                                 "func @m:model(%%x: f32[8,6]) -> (%s) {\n"
+                                 "%s  return %s\n"
+                                 "}\n",
+                                 types.s, ops.s, out.s));
+}
+
 /* What dropout reads whole another op reads or makes element by element. */
 TEST(a_table_that_is_numbers_as_well) {
     of_one_function("module @table mesh() level(global)\n"
