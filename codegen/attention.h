@@ -32,6 +32,9 @@ typedef struct AttnShape {
                          of which this is a part of batch and heads; NULL: these */
 } AttnShape;
 
+/* NULL, or a sentence on the size for which there is no code. */
+const char *attention_too_large(const AttnShape *s);
+
 /* Emits void(ptr q, ptr k, ptr v, ptr q_at, ptr k_at, ptr rng, ptr o, ptr lse,
  * ptr workspace). q_at, k_at: any i32, positions of the first query and the first key,
  * read when causal, with dropout and `within`; a query that sees no key gets o = 0 and

@@ -17,20 +17,25 @@ int64_t attn_words(const AttnShape *s) {
     return s->dt == DT_BF16 ? (s->dim + 1) / 2 : s->dim;
 }
 
+const char *attention_too_large(const AttnShape *s) {
+    const int64_t most = 1 << 24;
+    int64_t total = 64, sizes[] = {s->batch, s->heads, MAX(s->tq, s->tk), s->dim};
+    bool fits = true;
+    for (int i = 0; i < ARRAY_LEN(sizes); i++)
+        fits &= sizes[i] <= most && !__builtin_mul_overflow(total, sizes[i], &total);
+    if (s->dim > 4096) return "a head has at most 4096 numbers: give it more heads";
+    return fits ? NULL
+                : "its batch, queries, keys and heads are at most 16777216 each, and "
+                  "their product with the width of a head at most 2^57: give it fewer";
+}
+
 static void check_shape(const AttnShape *s) {
     check(s->dt == DT_F32 || s->dt == DT_BF16);
-    int64_t most = 1 << 24, total = 1;
-    int64_t q = s->tq, k = s->tk;
-    check(s->batch >= 1 && q >= 1 && k >= 1 && s->heads >= 1 && s->kv_heads >= 1);
-    check(s->batch <= most && q <= most && k <= most && s->heads <= most);
-    check(s->dim >= 1 && s->dim <= 4096 && s->heads % s->kv_heads == 0);
+    check(s->batch >= 1 && s->tq >= 1 && s->tk >= 1 && s->heads >= 1);
+    check(s->kv_heads >= 1 && s->heads % s->kv_heads == 0 && s->dim >= 1);
+    check(!attention_too_large(s));
     check(s->window >= 0 && (s->causal || !s->window));
     check(s->dropout >= 0 && s->dropout < 1 && isfinite(s->scale));
-    int64_t factors[] = {s->batch, s->heads, s->dim, MAX(q, k)};
-    for (int i = 0; i < ARRAY_LEN(factors); i++) {
-        check(!__builtin_mul_overflow(total, factors[i], &total));
-    }
-    check(total <= INT64_MAX / 64);
 }
 
 Attn attn_of(Emit *e, const char *name, const AttnShape *s) {

@@ -13,21 +13,24 @@ static AttnShape attention_shape(const Op *op, int threads) {
     DType dt = op->in[ATTN_Q]->ty.dt;
     if (dt != DT_F32 && dt != DT_BF16 && dt != DT_F16)
         lower_refuse(op, "its operands must be f32, bf16 or f16");
-    return (AttnShape){.batch = q[0],
-                       .tq = q[1],
-                       .tk = k[1],
-                       .heads = q[2],
-                       .kv_heads = k[2],
-                       .dim = q[3],
-                       .scale = op_float(op, "scale", 1),
-                       .causal = op_int(op, "causal", 0) != 0,
-                       .window = op_int(op, "window", 0),
-                       .dropout = op_float(op, "p", 0),
-                       .site = (uint32_t)op_int(op, "site", 0),
-                       .dt = dt == DT_F16 ? DT_F32 : dt,
-                       .each = op->in[ATTN_Q_AT]->ty.rank > 0 && !attention_is_grad(op),
-                       .within = attention_is_within(op),
-                       .threads = threads};
+    AttnShape s = {.batch = q[0],
+                   .tq = q[1],
+                   .tk = k[1],
+                   .heads = q[2],
+                   .kv_heads = k[2],
+                   .dim = q[3],
+                   .scale = op_float(op, "scale", 1),
+                   .causal = op_int(op, "causal", 0) != 0,
+                   .window = op_int(op, "window", 0),
+                   .dropout = op_float(op, "p", 0),
+                   .site = (uint32_t)op_int(op, "site", 0),
+                   .dt = dt == DT_F16 ? DT_F32 : dt,
+                   .each = op->in[ATTN_Q_AT]->ty.rank > 0 && !attention_is_grad(op),
+                   .within = attention_is_within(op),
+                   .threads = threads};
+    const char *why = attention_too_large(&s);
+    if (why) lower_refuse(op, why);
+    return s;
 }
 
 /* What the probabilities are a part of, for dropout; NULL: the whole. */

@@ -239,12 +239,9 @@ static void all_samples(const char *cpu, int threads) {
     EXPECT(refused == 4 && large > 60);
 }
 
-static void rope_by(const char *table_type) {
-    char body[128];
-    snprintf(body, sizeof body, "%%x: F[2,3,5,4], %%table: %s[3,2,2]", table_type);
-    Sample s = {"rope", NULL, body, "%y = rope %x, %table : F[2,3,5,4]"};
+static void compile(const Sample *s) {
     Arena *mem = arena_new();
-    Module *m = sample_module(mem, &s, "f32", "", 1, "global");
+    Module *m = sample_module(mem, s, "f32", "", 1, "global");
     return_results(entry(m));
     PassOptions po = pass_options_default();
     CompileOptions co = {.threads = 1, .no_cache = true};
@@ -256,8 +253,24 @@ static void rope_by(const char *table_type) {
 }
 
 TEST(a_table_of_other_numbers_is_refused) {
-    rope_by("f32");
-    EXPECT_FAIL(rope_by("bf16"), EXIT_CONFIG, "its table must be f32");
+    Sample s = {"rope", NULL, "%x: F[2,3,5,4], %table: f32[3,2,2]",
+                "%y = rope %x, %table : F[2,3,5,4]"};
+    compile(&s);
+    s.args = "%x: F[2,3,5,4], %table: bf16[3,2,2]";
+    EXPECT_FAIL(compile(&s), EXIT_CONFIG, "its table must be f32");
+}
+
+TEST(attention_that_is_too_large_is_refused) {
+    Sample wide = {"attention", NULL, ATTN("1,2,1,4100", "1,2,1,4100"),
+                   ATTN_OUT("scale=1; causal=1", "1,2,1,4100", "1,2,1")};
+    Sample many = {"attention", NULL, ATTN("16777217,1,1,1", "16777217,1,1,1"),
+                   ATTN_OUT("scale=1; causal=1", "16777217,1,1,1", "16777217,1,1")};
+    Sample back = {"attention_grad", NULL,
+                   ATTN_GRAD_ARGS("1,1,2,4097", "1,1,1,4097", "1,1,2"),
+                   ATTN_GRAD_OUT("scale=1; causal=1", "1,1,2,4097", "1,1,1,4097")};
+    EXPECT_FAIL(compile(&wide), EXIT_CONFIG, "a head has at most 4096 numbers");
+    EXPECT_FAIL(compile(&many), EXIT_CONFIG, "keys and heads are at most 16777216 each");
+    EXPECT_FAIL(compile(&back), EXIT_CONFIG, "a head has at most 4096 numbers");
 }
 
 TEST_LIMIT(widest_vectors_two_threads, 300) {
