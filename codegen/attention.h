@@ -26,8 +26,8 @@ typedef struct AttnShape {
     bool each;   /* q_at: i32[batch], a number for each sequence */
     bool within; /* query i of sequence b sees no key at a position below first[b, i] */
     int threads; /* that it is for: where there are fewer pieces of work than these, and for one
-                    query always, keys are split over them, so that bits depend on their number;
-                    0: never */
+                    query always, keys are split over them, so that bits depend on their number
+                    and, from two on, on the batch; 0: never */
     const Part *part; /* dropout: the whole probabilities [batch, heads, queries, keys],
                          of which this is a part of batch and heads; NULL: these */
 } AttnShape;
