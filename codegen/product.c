@@ -95,7 +95,8 @@ static bool rows_make(const ProductShape *s, ProductCode *code) {
 static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *code) {
     const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
     bool wide = a->dtype == DT_F32 && c->dtype == DT_F32;
-    if ((a->dtype != DT_BF16 && !wide) || c->rank != 2) return false;
+    bool narrow = a->dtype == DT_BF16 && (c->dtype == DT_F32 || c->dtype == DT_BF16);
+    if ((!narrow && !wide) || c->rank != 2) return false;
     if (s->bias.rank && s->bias.dtype != DT_F32) return false;
     bool swapped = c->dim[1] > 1 && c->stride[1] != 1;
     if (swapped && (s->bias.rank || c->stride[0] != 1)) return false;

@@ -386,6 +386,20 @@ TEST(gelu_of_large_numbers) {
     }
 }
 
+/* Of narrow factors into a third type, which is done on copies in f32. */
+TEST(products_into_another_type) {
+    static const Sample s[] = {{"dot", NULL, "%x: bf16[8,37], %w: bf16[37,5]",
+                                "%y = dot %x, %w {mk,kn->mn} : f16[8,5]"},
+                               {"dot", NULL, "%x: bf16[40,37], %w: bf16[37,1]",
+                                "%y = dot %x, %w {mk,kn->mn} : f16[40,1]"},
+                               {"dot", NULL, "%x: f16[8,37], %w: f16[37,5], %b: f32[5]",
+                                "%y = dot %x, %w, %b {mk,kn,n->mn} : bf16[8,5]"}};
+    for (int i = 0; i < ARRAY_LEN(s); i++) {
+        EXPECT(run_sample(&s[i], "native", 1, APART));
+        EXPECT(run_sample(&s[i], "x86-64-v3", 2, APART));
+    }
+}
+
 /* A NaN among the numbers is the largest, wherever it stands: here about half of them are. */
 TEST(the_largest_of_a_row_with_nan) {
     static const Sample s[] = {{"max", NULL, "%x: F[64,5]",
