@@ -124,7 +124,7 @@ Axes choice_replicas(const Mesh *mesh);
 GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages);
 /* The orders that are worth trying for these degrees, at most SEARCH_ORDERS; at least 1. */
 int choice_orders(const Search *s, const Choice *c, RankOrder *order);
-double
-search_room(const Search *s); /* bytes that a plan may have, beside that; INFINITY */
+/* Bytes that a plan may have beside batches that are read ahead; INFINITY. */
+double search_room(const Search *s);
 
 #endif
