@@ -230,8 +230,9 @@ static void visit_predict(const char *file, const Module *m) {
     bool local = m->level == LEVEL_LOCAL;
     check_sequence(file, m, local ? strstr(predict_passes, "expand") : predict_passes,
                    &o);
-    check_sequence(file, m, local ? "expand,fuse,memplan" : "place,expand,fuse,memplan",
-                   &o);
+    check_sequence(
+        file, m,
+        local ? "expand,arrange,fuse,memplan" : "place,expand,arrange,fuse,memplan", &o);
 }
 
 static void train_with(const char *file, const Module *m, int64_t micro_batches,
