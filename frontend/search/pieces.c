@@ -179,20 +179,20 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     b->state = weights + states;
 }
 
-static Extra *find_extra(const Search *s, const Choice *c, int batch) {
+static Extra *find_extra(const Search *s, const Choice *c) {
     Extra *e = s->probe[c->probe].extra;
-    while (e && (e->batch != batch || e->pp != c->pp || e->zero != c->zero ||
+    while (e && (e->batch != c->batch || e->pp != c->pp || e->zero != c->zero ||
                  e->schedule != c->schedule))
         e = e->next;
     return e;
 }
 
-Extra *choice_extra(Search *s, const Choice *c, int batch) {
-    Extra *e = find_extra(s, c, batch);
+Extra *choice_extra(Search *s, const Choice *c) {
+    Extra *e = find_extra(s, c);
     if (e) return e;
     Probe *p = &s->probe[c->probe];
     e = NEW(s->mem, Extra);
-    *e = (Extra){.batch = batch,
+    *e = (Extra){.batch = c->batch,
                  .pp = c->pp,
                  .zero = c->zero,
                  .schedule = c->schedule,
@@ -345,7 +345,7 @@ static bool choice_times(Search *s, Choice *c) {
     bool fits = true;
     StageBytes before = {0};
     Replicas r = {0};
-    const Extra *extra = find_extra(s, c, 0);
+    const Extra *extra = find_extra(s, c);
     double step = 0;
     out->places = at;
     choice_layers(s, c, out->layers);
@@ -353,7 +353,7 @@ static bool choice_times(Search *s, Choice *c) {
     out->message = message_between(s, c, &at->next);
     for (int k = 0; k < c->pp; k++) {
         StageBytes b = stage_bytes(s, c, out->layers, k);
-        if (extra) b.extra = extra->bytes * c->batch;
+        if (extra) b.extra = extra->bytes;
         int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b);
         double bytes = bytes_with(s, c, &b, MAX(again, 0));
         if (bytes > search_room(s)) again = -1;
@@ -394,7 +394,7 @@ static double bound_of(const Choice *c, const ChunkTimes *t) {
 }
 
 static double slower(const Search *s, const Choice *c) {
-    const Extra *e = find_extra(s, c, c->batch);
+    const Extra *e = find_extra(s, c);
     return e ? e->slower : 1;
 }
 

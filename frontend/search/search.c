@@ -222,16 +222,18 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
 /* What a plan has more than was reckoned, others like it have too (Extra). False: nothing was
  * corrected. */
 static bool correct(Space *b, const Verified *v) {
-    Extra *e = choice_extra(b->s, &v->c, v->c.batch);
+    Extra *e = choice_extra(b->s, &v->c);
     double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);
     if (v->fits && e->planned) return false;
-    if (!v->fits) choice_extra(b->s, &v->c, 0)->bytes += more / v->c.batch;
-    if (v->fits) e->slower = MAX(1, v->seconds / v->c.seconds);
+    if (v->fits)
+        e->slower = MAX(1, v->seconds / v->c.seconds);
+    else
+        e->bytes += more;
     e->planned |= v->fits;
     for (int i = 0; i < b->n; i++) {
         Choice *c = b->by[i];
         bool like = c->probe == v->c.probe && c->pp == e->pp && c->zero == e->zero &&
-                    c->schedule == e->schedule && (!v->fits || c->batch == e->batch);
+                    c->schedule == e->schedule && c->batch == e->batch;
         if (like && c->remade > -2) choice_bound(b->s, c);
     }
     return true;

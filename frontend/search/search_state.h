@@ -27,10 +27,11 @@ typedef struct Pieces {
 } Pieces;
 
 /* What plans had more than was reckoned: those of a probe with so many stages, that level of
- * ZeRO and that schedule; bytes for all micro-batches (batch 0), seconds for each. */
+ * ZeRO, that schedule and so many sequences a micro-batch. What is made of other micro-batches lies
+ * in memory otherwise, so nothing is concluded from one to another. */
 typedef struct Extra {
     int batch, pp, zero, schedule;
-    double bytes;  /* for each sequence */
+    double bytes;
     double slower; /* seconds over those of the pieces, 1 at least */
     bool planned;
     struct Extra *next; /* of the same probe */
@@ -112,7 +113,7 @@ double inside_least(Search *s, const Choice *c);
 void choice_bound(Search *s, Choice *c);
 Pieces *search_pieces(Search *s, const Choice *c);
 /* What plans said of choices like this one; makes it where there is none. */
-Extra *choice_extra(Search *s, const Choice *c, int batch);
+Extra *choice_extra(Search *s, const Choice *c);
 /* Before the first choice, when the model is known. */
 void choice_make_room(Search *s);
 /* Layers of each chunk. */
