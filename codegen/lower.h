@@ -8,6 +8,7 @@
  *     void stator_entry(products, frame, ptr in[], ptr out[]). */
 #ifndef STATOR_LOWER_H
 #define STATOR_LOWER_H
+#include "codegen/cache.h"
 #include "codegen/emit.h"
 #include "codegen/jit.h"
 #include "codegen/product.h"
@@ -32,7 +33,9 @@ typedef struct OwnFunction { /* generated code for products of one shape */
 
 typedef struct Piece { /* see piece.h */
     const char *name;
-    JitObject object;
+    char key[CACHE_KEY_CHARS];
+    JitObject object; /* as it was kept */
+    Emit *code;       /* to be compiled; NULL: there is the object */
 } Piece;
 
 typedef struct Lower {

@@ -1,6 +1,6 @@
 /* piece.c - see piece.h. */
 #include "codegen/piece.h"
-#include "codegen/cache.h"
+#include "runtime/core/rt.h"
 #include <llvm-c/BitWriter.h>
 
 Emit *piece_begin(Lower *l) {
@@ -29,23 +29,23 @@ static void rename_functions(Lower *l, const Emit *e, const char *name) {
     }
 }
 
-static JitObject compiled(Lower *l, Emit *e, const char *name, const char *key) {
-    JitObject o = {0};
-    if (!l->no_cache) o.bytes = cache_get(l->mem, key, &o.n);
-    if (o.bytes) return o;
-    rename_functions(l, e, name);
-    Object *made = jit_compile(l->target, e->mod, NULL);
-    if (!l->no_cache) cache_put(key, made->bytes, made->n);
-    o.bytes = memcpy(arena_alloc(l->mem, made->n), made->bytes, made->n);
-    o.n = made->n;
-    object_free(made);
-    return o;
-}
-
 static bool is_there(const Lower *l, const char *name) {
     for (int i = 0; i < l->npieces; i++)
         if (!strcmp(l->piece[i].name, name)) return true;
     return false;
+}
+
+static void add_piece(Lower *l, Emit *e, const char *name, const char *key) {
+    Piece p = {.name = name};
+    memcpy(p.key, key, sizeof p.key);
+    if (!l->no_cache) p.object.bytes = cache_get(l->mem, key, &p.object.n);
+    if (p.object.bytes) {
+        emit_free(e);
+    } else {
+        rename_functions(l, e, name);
+        p.code = e;
+    }
+    PUSH(l->mem, l->piece, l->npieces, l->piece_cap, p);
 }
 
 const char *piece_end(Lower *l, Emit *e, const char *label, int nparams) {
@@ -53,13 +53,69 @@ const char *piece_end(Lower *l, Emit *e, const char *label, int nparams) {
     LLVMSetLinkage(LLVMGetNamedFunction(e->mod, PIECE_NAME), LLVMExternalLinkage);
     key_of(l, e, label, key);
     const char *name = arena_printf(l->mem, "stator.%s.%.16s", label, key);
-    if (!is_there(l, name)) {
-        Piece p = {name, compiled(l, e, name, key)};
-        PUSH(l->mem, l->piece, l->npieces, l->piece_cap, p);
-    }
-    emit_free(e);
+    if (is_there(l, name))
+        emit_free(e);
+    else
+        add_piece(l, e, name, key);
     LLVMTypeRef *params = NEW_ARRAY(l->mem, LLVMTypeRef, (size_t)nparams);
     for (int i = 0; i < nparams; i++) params[i] = l->e->ptr;
     emit_extern(l->e, name, l->e->void_, params, nparams);
     return name;
+}
+
+/* ---- compiling: modules share nothing, so each thread takes the next one ---- */
+
+enum { LANES_MOST = 8 };
+
+typedef struct Compiling {
+    Emit **code;
+    Object **object;
+    int n;
+    _Atomic int next;
+    Target *target[LANES_MOST];
+} Compiling;
+
+static void compile_some(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    Compiling *c = ctx;
+    (void)thread;
+    for (int64_t lane = begin; lane < end; lane++)
+        for (int i; (i = c->next++) < c->n;)
+            c->object[i] = jit_compile(c->target[lane], c->code[i]->mod, NULL);
+}
+
+static void compile_all(const Lower *l, Compiling *c) {
+    int lanes = MIN(MIN(c->n, rt_threads()), LANES_MOST);
+    for (int i = 0; i < lanes; i++) c->target[i] = i ? target_copy(l->target) : l->target;
+    rt_parallel(lanes, compile_some, c);
+    for (int i = 1; i < lanes; i++) target_close(c->target[i]);
+}
+
+static JitObject taken(Lower *l, Object *made) {
+    JitObject o = {memcpy(arena_alloc(l->mem, made->n), made->bytes, made->n), made->n};
+    object_free(made);
+    return o;
+}
+
+JitObject *pieces_compile(Lower *l, Emit *rest, int *n) {
+    size_t most = (size_t)l->npieces + 1;
+    Compiling c = {.code = NEW_ARRAY(l->mem, Emit *, most),
+                   .object = NEW_ARRAY(l->mem, Object *, most)};
+    JitObject *all = NEW_ARRAY(l->mem, JitObject, most);
+    c.code[c.n++] = rest;
+    for (int i = 0; i < l->npieces; i++)
+        if (l->piece[i].code) c.code[c.n++] = l->piece[i].code;
+    compile_all(l, &c);
+    all[0] = taken(l, c.object[0]);
+    for (int i = 0, next = 1; i < l->npieces; i++) {
+        Piece *p = &l->piece[i];
+        if (p->code) {
+            p->object = taken(l, c.object[next++]);
+            if (!l->no_cache) cache_put(p->key, p->object.bytes, p->object.n);
+            emit_free(p->code);
+            p->code = NULL;
+        }
+        all[i + 1] = p->object;
+    }
+    *n = l->npieces + 1;
+    return all;
 }

@@ -10,8 +10,11 @@
 
 /* A module for the function PIECE_NAME, which is external and calls nothing but the runtime. */
 Emit *piece_begin(Lower *l);
-/* Ends and frees it: finds the object or compiles it, and declares the function, of nparams
+/* Ends it: finds the object, or leaves it to be compiled, and declares the function, of nparams
  * pointers, to the program. Its name there is "stator.LABEL." and a hash. */
 const char *piece_end(Lower *l, Emit *e, const char *label, int nparams);
+/* The objects of the program, *n of them, in l->mem: first that of `rest`, which has all but the
+ * pieces, then theirs. Compiles what is not there on all threads. */
+JitObject *pieces_compile(Lower *l, Emit *rest, int *n);
 
 #endif

@@ -3,7 +3,7 @@
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
 #include "codegen/jit.h"
-#include "codegen/lower.h"
+#include "codegen/piece.h"
 #include "codegen/program_ops.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
@@ -166,16 +166,12 @@ static const void *compile(Arena *mem, Program *p, const CompileOptions *co, siz
     lower_module(l, p->entry);
     report(co, "lower", start);
     start = clock_seconds();
-    Object *o = jit_compile(t, e->mod, NULL);
+    int nobjects;
+    JitObject *objects = pieces_compile(l, e, &nobjects);
     report(co, "llvm", start);
-    JitObject *all = NEW_ARRAY(mem, JitObject, (size_t)l->npieces + 1);
-    all[0] = (JitObject){o->bytes, o->n};
-    for (int i = 0; i < l->npieces; i++) all[i + 1] = l->piece[i].object;
-    const void *bundle = bundle_make(mem, all, l->npieces + 1, n);
-    object_free(o);
     emit_free(e);
     l->e = NULL;
-    return bundle;
+    return bundle_make(mem, objects, nobjects, n);
 }
 
 static void generate(Arena *mem, Program *p, const CompileOptions *co) {

@@ -152,6 +152,17 @@ void target_hurry(Target *t) {
     machine_open(t);
 }
 
+Target *target_copy(const Target *t) {
+    Target *other = calloc(1, sizeof *other);
+    if (!other) fail(EXIT_MEMORY, "out of memory");
+    *other = *t;
+    other->triple = copy(t->triple);
+    other->cpu = copy(t->cpu);
+    other->features = copy(t->features);
+    machine_open(other);
+    return other;
+}
+
 void target_close(Target *t) {
     if (!t) return;
     LLVMDisposeTargetMachine(t->machine);

@@ -26,6 +26,8 @@ void target_assume(const char *features);
 /* Makes code in about a fifth of the time from here on, which takes longer to run and has the
  * same results. */
 void target_hurry(Target *t);
+/* The same target for another thread: none is used by two at once. */
+Target *target_copy(const Target *t);
 void target_close(Target *t);
 int target_lanes(const Target *t);
 /* Does code for it multiply bf16 by tile registers (AMX)? */
