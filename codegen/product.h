@@ -44,8 +44,8 @@ int product_forms(const ProductShape *s, int vl, const char **form);
  * when there is none on this machine. */
 bool product_code_make(const ProductShape *s, const char *form, int vl, ProductCode *code,
                        char *why, size_t why_size);
-/* Emits  void name(ptr a, ptr b, ptr bias, ptr c, ptr workspace). */
 enum { PRODUCT_PARAMS = 5 };
+/* Emits  void name(ptr a, ptr b, ptr bias, ptr c, ptr workspace). */
 void product_emit(Emit *e, const char *name, const OwnProduct *p);
 int64_t product_workspace_bytes(const ProductCode *code, int vl);
 

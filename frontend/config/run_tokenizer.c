@@ -1,6 +1,7 @@
 /* run_tokenizer.c - see run_tokenizer.h. */
 #include "frontend/config/run_tokenizer.h"
 #include "frontend/config/config_state.h"
+#include "runtime/data/data.h"
 
 #define TOKENIZER_JSON "tokenizer.json"
 
@@ -46,38 +47,22 @@ static bool same_file(const char *a, const char *b) {
     return same;
 }
 
-/* The words of one item of data_path, which may be a blend with blanks between, or one pair
- * with blanks in its name. */
-static TextList words_of(Arena *mem, const char *item) {
-    const char **word = NULL;
-    int n = 0, cap = 0;
-    char *rest = NULL, *words = arena_strdup(mem, item);
-    if (file_exists(item) || file_exists(arena_printf(mem, "%s.idx", item)))
-        PUSH(mem, word, n, cap, item);
-    else
-        for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
-            PUSH(mem, word, n, cap, w);
-    return (TextList){word, n};
-}
-
 const char *data_tokenizer(Arena *mem, const Config *cfg) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
     const char *dir = cfg->train_dataset_data_loader_dataset_dir;
     LoaderType type = cfg->train_dataset_data_loader_type;
     if (type != LOADER_GPT_DATASET && type != LOADER_MEGATRON_INDEXED) return NULL;
     const char *found = dir[0] ? json_in(mem, data_tokenizer_dir(mem, dir)) : NULL;
+    const char *const *words = data_path_words(mem, paths.items, &paths.n);
     for (int i = 0; i < paths.n; i++) {
-        TextList words = words_of(mem, paths.items[i]);
-        for (int k = 0; k < words.n; k++) {
-            const char *json = json_in(mem, data_tokenizer_dir(mem, words.items[k]));
-            if (json && found && !same_file(json, found))
-                config_refuse(cfg, "train_dataset.data_loader.data_path", NULL,
-                              "pairs that one tokenizer made, or --tokenizer_file F if "
-                              "both are the same for the model",
-                              "%s and %s differ: the same number is another text", found,
-                              json);
-            if (!found) found = json;
-        }
+        const char *json = json_in(mem, data_tokenizer_dir(mem, words[i]));
+        if (json && found && !same_file(json, found))
+            config_refuse(cfg, "train_dataset.data_loader.data_path", NULL,
+                          "pairs that one tokenizer made, or --tokenizer_file F if "
+                          "both are the same for the model",
+                          "%s and %s differ: the same number is another text", found,
+                          json);
+        if (!found) found = json;
     }
     return found;
 }

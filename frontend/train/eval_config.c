@@ -218,14 +218,9 @@ static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
     if (!s->config) return;
     need_data(mem, s, cfg->train_dataset_data_loader_dataset_dir);
-    for (int i = 0; i < paths.n; i++) {
-        /* One item may be a blend with blanks between. */
-        bool one = file_exists(paths.items[i]) ||
-                   file_exists(arena_printf(mem, "%s.idx", paths.items[i]));
-        char *rest = NULL, *words = one ? "" : arena_strdup(mem, paths.items[i]);
-        for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
-            if (!is_weight(w)) need_data(mem, s, w);
-    }
+    const char *const *words = data_path_words(mem, paths.items, &paths.n);
+    for (int i = 0; i < paths.n; i++)
+        if (!is_weight(words[i])) need_data(mem, s, words[i]);
 }
 
 Config *eval_config(Eval *e, int argc, char **argv) {

@@ -94,6 +94,9 @@ typedef struct Data {
     char note[512]; /* one line for the user (a cache that was rebuilt), or "" */
 } Data;
 
+/* The words of data_path, of which there are *n before and behind: one item alone may hold a whole
+ * blend with blanks between, unless it, or its .idx, is a file. */
+const char *const *data_path_words(Arena *mem, const char *const *paths, int *n);
 /* Opens and checks a source; everything lives in the arena but file mappings, which
  * data_close gives back. The texts of spec->gpt must stay as long as the source. Fails
  * with EXIT_CONFIG for a wrong spec and EXIT_DATA for a file that is missing, damaged or

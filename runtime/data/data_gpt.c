@@ -33,14 +33,11 @@ typedef struct GptState {
 
 /* ---- which sources ---- */
 
-/* The words of a blend. One item alone may hold all of them, if it is no data itself. */
-static const char *const *words_of(Arena *mem, const Data *d, int *n) {
-    const char *const *words = d->gpt->n_paths ? d->gpt->paths : &d->path;
-    *n = d->gpt->n_paths ? d->gpt->n_paths : 1;
-    const char *text = words[0];
-    if (*n > 1 || !strchr(text, ' ') || file_exists(text) ||
+const char *const *data_path_words(Arena *mem, const char *const *paths, int *n) {
+    const char *text = *n == 1 ? paths[0] : "";
+    if (!strchr(text, ' ') || file_exists(text) ||
         file_exists(arena_printf(mem, "%s.idx", text)))
-        return words;
+        return paths;
     const char **parts = NULL;
     int have = 0, cap = 0;
     for (const char *p = text; *p;) {
@@ -60,9 +57,10 @@ static bool is_number(const char *s, double *v) {
 }
 
 static void choose_sources(Arena *mem, Data *d, GptState *g) {
-    int n;
+    int n = d->gpt->n_paths ? d->gpt->n_paths : 1;
     double v;
-    const char *const *words = words_of(mem, d, &n);
+    const char *const *words =
+        data_path_words(mem, d->gpt->n_paths ? d->gpt->paths : &d->path, &n);
     if (n < 1 || n > WORDS_MAX)
         fail(EXIT_CONFIG, "data_path has %d parts; there can be 1 .. %d", n, WORDS_MAX);
     int numbers = 0;
