@@ -50,7 +50,7 @@ static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
     c.parallel_config_vocab_emb_dp = !key.vocab;
     c.parallel_config_micro_batch_num = 1;
     c.micro_batch_interleave_num = key.parts;
-    c.runner_config_batch_size = sequences * key.parts;
+    c.runner_config_batch_size = sequences;
     return c;
 }
 
@@ -141,7 +141,7 @@ static void add_parameters(Arena *mem, Probe *p, const Func *f, const Op *forwar
 static void add_activations(Probe *p, const Op *forward, const SizeScale *one) {
     Call c = call_of(forward);
     for (int i = 0; i < forward->nout; i++) {
-        double bytes = (double)scaled_bytes(one, &forward->out[i]->ty) / p->key.parts;
+        double bytes = (double)scaled_bytes(one, &forward->out[i]->ty) / (double)p->unit;
         if (i < c.carry)
             p->bytes.carried += bytes;
         else
@@ -205,6 +205,8 @@ static int64_t marking_prime(const ModelSpec *spec, int64_t seq, ProbeKey key) {
                             spec->layers,
                             spec->heads,
                             spec->kv_heads,
+                            spec->head_dim,
+                            2 * model_rotary_pairs(spec),
                             spec->ffn,
                             spec->vocab,
                             seq,
@@ -221,12 +223,17 @@ static int64_t marking_prime(const ModelSpec *spec, int64_t seq, ProbeKey key) {
     return 0;
 }
 
+/* The sequences of a micro-batch are split over its parts, and over what entries say. */
+static int64_t fewest_sequences(const Config *cfg, ProbeKey key) {
+    return (int64_t)key.parts * (cfg->parallel_shard.n ? (int64_t)key.tp * key.cp : 1);
+}
+
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
                  const ProbeUpdate *update) {
-    Probe p = {.key = key, .update = update};
+    Probe p = {.key = key, .update = update, .unit = fewest_sequences(base->cfg, key)};
     Arena *own = arena_new();
     int64_t prime = marking_prime(&base->spec, base->seq, key);
-    Config c = probe_config(base->cfg, key, prime);
+    Config c = probe_config(base->cfg, key, prime * p.unit);
     if (update) c.optimizer_type = OPTIMIZER_SGD; /* that of the fewest ops */
     Catch caught;
     if (!prime) {
@@ -314,7 +321,7 @@ static double update_seconds(const Timing *model, const ProbeUpdate *u) {
 
 ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b) {
     Arena *mem = timing->mem;
-    FuncSizes s = sizes_of(mem, p, b / p->key.parts);
+    FuncSizes s = sizes_of(mem, p, b / (double)p->unit);
     Timing t = *timing;
     const FuncTime *f = func_seconds(mem, &s, &t);
     const OpSizes *model = &s.func[p->model];

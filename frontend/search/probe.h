@@ -43,7 +43,8 @@ typedef struct Probe {
     struct Shapes *shapes; /* search_state.h */
     ProbeBytes bytes;
     struct Extra *extra;          /* search_state.h */
-    FuncSizes size[2];            /* with one sequence in each part and with two */
+    int64_t unit;                 /* fewest sequences that can be split so */
+    FuncSizes size[2];            /* with so many, and with twice as many */
     int model, forward, backward; /* functions: the model, a layer each way */
     int begin, end;               /* rows of the model at which the two loops stand */
     const ProbeUpdate *update;

@@ -92,3 +92,29 @@ TEST(updates_without_states) {
     arena_free(mem);
     all_shared("GPT2Config", "SGD");
 }
+
+/* No size of a model is taken for one that grows with the sequences: one rank's step takes what its
+ * pieces say, but for what it does once. */
+TEST(heads_of_any_size) {
+    static const int dim[] = {20, 70, 80};
+    for (int i = 0; i < ARRAY_LEN(dim); i++) {
+        Arena *mem = arena_new();
+        const char *yaml =
+            arena_printf(mem,
+                         "model:\n  model_config: {type: LlamaConfig, vocab_size: 1024, "
+                         "seq_length: 64, "
+                         "hidden_size: 64, num_layers: 3, num_heads: 4, head_dim: %d}\n"
+                         "runner_config: {batch_size: 4}\n",
+                         dim[i]);
+        char *path = path_join(mem, temp_dir(), "heads.yaml");
+        EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
+        SearchOptions o = search_options(mem, path, 0, NULL, 1);
+        o.machine = slow_machine();
+        SearchResult r = search_run(mem, &o);
+        EXPECT(r.ntop > 0 && r.top[0].c.micro == 1);
+        double over = r.top[0].seconds / r.top[0].c.seconds;
+        test_at("head_dim %d: a plan takes %g of its pieces", dim[i], over);
+        EXPECT(over > 0.999 && over < 1.03);
+        arena_free(mem);
+    }
+}
