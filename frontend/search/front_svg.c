@@ -35,8 +35,7 @@ static const char dark[] = ".front{fill:#74b3f0}\n"
 /* ---- points ---- */
 
 static bool same_point(const Point *p, const Choice *c) {
-    return p->c->number == c->number && p->c->alone == c->alone &&
-           p->c->inside == c->inside;
+    return p->c->number == c->number && p->c->inside == c->inside;
 }
 
 static void add_point(Point *p, int *n, Point point) {

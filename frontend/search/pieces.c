@@ -179,11 +179,14 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     b->state = weights + states;
 }
 
+bool choice_is_like(const Choice *c, const Extra *e) {
+    return c->batch == e->batch && c->pp == e->pp && c->zero == e->zero &&
+           c->schedule == e->schedule && c->chunks == e->chunks && c->alone == e->alone;
+}
+
 static Extra *find_extra(const Search *s, const Choice *c) {
     Extra *e = s->probe[c->probe].extra;
-    while (e && (e->batch != c->batch || e->pp != c->pp || e->zero != c->zero ||
-                 e->schedule != c->schedule))
-        e = e->next;
+    while (e && !choice_is_like(c, e)) e = e->next;
     return e;
 }
 
@@ -196,6 +199,8 @@ Extra *choice_extra(Search *s, const Choice *c) {
                  .pp = c->pp,
                  .zero = c->zero,
                  .schedule = c->schedule,
+                 .chunks = c->chunks,
+                 .alone = c->alone,
                  .slower = 1,
                  .next = p->extra};
     return p->extra = e;
@@ -257,8 +262,8 @@ static double collective(const Search *s, const GroupShape *g, int kind, double 
 }
 
 /* What a rank cannot compute beside. */
-static double exposed(const Search *s, double seconds, double window) {
-    if (!s->overlap) return seconds;
+static double exposed(const Search *s, const Choice *c, double seconds, double window) {
+    if (!s->overlap || c->alone) return seconds;
     return MAX(seconds - window, (1 - s->o.machine->hidden) * seconds);
 }
 
@@ -278,17 +283,17 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     double gather = collective(s, g, OP_all_gather, layer);
     if (c->zero == 0) {
         double all = n * collective(s, g, OP_all_reduce, layer);
-        r.step =
-            exposed(s, all, MAX(0, n - 1) * back) + collective(s, g, OP_all_reduce, rest);
+        r.step = exposed(s, c, all, MAX(0, n - 1) * back) +
+                 collective(s, g, OP_all_reduce, rest);
         return r;
     }
     r.step =
         collective(s, g, OP_reduce_scatter, rest) + collective(s, g, OP_all_gather, rest);
-    if (c->zero < 3) r.step += exposed(s, n * gather, MAX(0, n - 1) * t->forward);
-    if (c->zero == 1) r.step += exposed(s, n * reduce, MAX(0, n - 1) * back);
-    if (c->zero >= 2) r.backward += exposed(s, reduce, back);
-    if (c->zero == 3) r.forward += exposed(s, gather, t->forward);
-    if (c->zero == 3) r.backward += exposed(s, gather, back);
+    if (c->zero < 3) r.step += exposed(s, c, n * gather, MAX(0, n - 1) * t->forward);
+    if (c->zero == 1) r.step += exposed(s, c, n * reduce, MAX(0, n - 1) * back);
+    if (c->zero >= 2) r.backward += exposed(s, c, reduce, back);
+    if (c->zero == 3) r.forward += exposed(s, c, gather, t->forward);
+    if (c->zero == 3) r.backward += exposed(s, c, gather, back);
     return r;
 }
 

@@ -58,7 +58,7 @@ static void add_top(const Report *r, Text *out) {
 static const Verified *planned_as(const SearchResult *r, const Choice *c) {
     for (int i = 0; i < r->ntop; i++) {
         const Choice *t = &r->top[i].c;
-        if (t->number == c->number && !t->alone && !t->inside) return &r->top[i];
+        if (t->number == c->number && !t->inside) return &r->top[i];
     }
     return NULL;
 }

@@ -12,7 +12,9 @@ typedef struct Space { /* all choices that fit; by first_bound */
     Search *s;
     Choice **block; /* of CHOICE_BLOCK each */
     int n, nblocks, block_cap;
-    Choice **by; /* all of them, sorted */
+    Choice **by;     /* nby of them, sorted */
+    int nby, by_cap; /* all, when sort_choices is done */
+    int alone_from;  /* numbers of those without overlap */
     SearchResult *r;
 } Space;
 
@@ -115,15 +117,26 @@ static void sort_by_keys(Keyed *k, int n, Choice **by) {
     for (int i = 0; i < n; i++) by[i] = k[i].c;
 }
 
+static Choice *choice_at(const Space *b, int i) {
+    return &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
+}
+
+/* Puts those that are new to b->by among the others. */
 static void sort_choices(Space *b) {
     Arena *own = arena_new();
-    Keyed *k = NEW_ARRAY(own, Keyed, (size_t)b->n + 1);
-    for (int i = 0; i < b->n; i++) {
-        Choice *c = &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
+    int old = b->nby, n = b->n - old;
+    Keyed *k = NEW_ARRAY(own, Keyed, (size_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        Choice *c = choice_at(b, old + i);
         k[i] = (Keyed){c->first_bound, c->number, c};
+        PUSH(b->s->mem, b->by, b->nby, b->by_cap, c);
     }
-    b->by = NEW_ARRAY(b->s->mem, Choice *, (size_t)b->n + 1);
-    sort_by_keys(k, b->n, b->by);
+    if (n) qsort(k, (size_t)n, sizeof *k, by_key);
+    for (int at = b->n;
+         n > 0;) { /* what is not moved yet is by[0 .. old) and k[0 .. n) */
+        bool later = old && b->by[old - 1]->first_bound > k[n - 1].key;
+        b->by[--at] = later ? b->by[--old] : k[--n].c;
+    }
     arena_free(own);
 }
 
@@ -219,12 +232,36 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
     return NULL;
 }
 
+/* By pieces nothing is faster without overlap, nor smaller; so these are choices of their own only
+ * when a plan has corrected those with it. */
+static void add_alone(Space *b, const Verified *v, const Extra *e) {
+    Search *s = b->s;
+    bool same = !s->overlap || s->fixed[KNOB_OVERLAP] >= 0 || s->o.ranks == v->c.pp;
+    int n = b->n;
+    if (same || v->c.alone || v->c.parts > 1) return;
+    for (int i = 0; i < n; i++) {
+        Choice c = *choice_at(b, i);
+        if (c.probe != v->c.probe || !choice_is_like(&c, e) || c.remade == -2) continue;
+        c.alone = true;
+        choice_bound(s, &c);
+        c.first_bound = c.bound;
+        if (c.remade < 0) continue;
+        c.number += b->alone_from;
+        s->choices++;
+        b->r->family[c.family].choices++;
+        keep_choice(b, &c);
+    }
+    sort_choices(b);
+}
+
 /* What a plan has more than was reckoned, others like it have too (Extra). False: nothing was
  * corrected. */
 static bool correct(Space *b, const Verified *v) {
     Extra *e = choice_extra(b->s, &v->c);
     double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);
     if (v->fits && e->planned) return false;
+    if (!e->corrected) add_alone(b, v, e);
+    e->corrected = true;
     if (v->fits)
         e->slower = MAX(1, v->seconds / v->c.seconds);
     else
@@ -232,8 +269,7 @@ static bool correct(Space *b, const Verified *v) {
     e->planned |= v->fits;
     for (int i = 0; i < b->n; i++) {
         Choice *c = b->by[i];
-        bool like = c->probe == v->c.probe && c->pp == e->pp && c->zero == e->zero &&
-                    c->schedule == e->schedule && c->batch == e->batch;
+        bool like = c->probe == v->c.probe && choice_is_like(c, e);
         if (like && c->remade > -2) choice_bound(b->s, c);
     }
     return true;
@@ -263,21 +299,9 @@ static bool is_promising(const SearchResult *r, const Choice *c, int k) {
     for (int i = 0; i < r->ntop; i++) {
         if (!r->top[i].fits) continue;
         best = MIN(best, r->top[i].seconds);
-        fit += !r->top[i].c.alone; /* that one came along */
+        fit++;
     }
     return fit < k || c->seconds < promised * best;
-}
-
-/* Without overlap a choice is no faster by its pieces, and as large; so it is only planned
- * with the others. */
-static void plan_alone(Space *b, const Choice *c) {
-    Search *s = b->s;
-    SearchResult *r = b->r;
-    Choice alone = *c;
-    bool same = !s->overlap || s->fixed[KNOB_OVERLAP] >= 0 || c->alone || c->parts > 1;
-    if (same || s->o.ranks == c->pp || r->ntop == MOST_PLANS) return;
-    alone.alone = true;
-    if (!find_verified(s, r, &alone)) verify(s, &alone, &r->top[r->ntop++]);
 }
 
 /* With the placements that stator layer finds for its layers, which pieces do not know. */
@@ -317,13 +341,6 @@ static void plan_all_inside(Space *b) {
     for (int i = 0; i < n && r->top[i].fits; i++) plan_inside(b, &r->top[i].c);
 }
 
-/* The sooner a fast one is known, the fewer promise more. */
-static bool is_fastest(const SearchResult *r, const Verified *v) {
-    for (int i = 0; i < r->ntop; i++)
-        if (r->top[i].fits && r->top[i].seconds < v->seconds) return false;
-    return true;
-}
-
 static bool any_fits(const SearchResult *r) {
     for (int i = 0; i < r->ntop; i++)
         if (r->top[i].fits) return true;
@@ -353,12 +370,8 @@ static void plan_fastest(Space *b) {
             search_tell(s, r->top, r->ntop);
             if (v->why) drop(b, v);
             again = v->why || correct(b, v);
-            if (!v->why && (!v->fits || is_fastest(r, v))) plan_alone(b, &v->c);
         }
     }
-    qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
-    int n = search_goes_on(s) ? MIN(s->o.tops, r->ntop) : 0;
-    for (int i = 0; i < n && r->top[i].fits; i++) plan_alone(b, &r->top[i].c);
     plan_all_inside(b);
     r->planned = r->ntop;
     r->gave_up = r->ntop == MOST_PLANS;
@@ -447,6 +460,7 @@ SearchResult search_run(Arena *mem, const SearchOptions *o) {
     keep_memory();
     Space b = {.s = search_open(mem, o), .r = &r};
     search_each(b.s, take_choice, &b);
+    b.alone_from = (int)b.s->choices;
     note_refused(&b);
     sort_choices(&b);
     plan_fastest(&b);

@@ -45,7 +45,8 @@ typedef struct Choice {
     int batch, parts, layers; /* LAYERS_EVEN, ... */
     RankOrder order;
     bool sp, vocab;
-    bool alone;  /* parallel.overlap off: only tried where the choice is planned */
+    bool
+        alone; /* parallel.overlap off: a choice once plans corrected that with overlap */
     bool inside; /* with entries of parallel.shard (inside.c): the same */
     int number;  /* of all choices, in the order of search_each */
     int probe;   /* whose pieces it is made of */

@@ -27,14 +27,15 @@ typedef struct Pieces {
 } Pieces;
 
 /* What plans had more than was reckoned: those of a probe with so many stages, that level of
- * ZeRO, that schedule and so many sequences a micro-batch. What is made of other micro-batches lies
- * in memory otherwise, so nothing is concluded from one to another. */
+ * ZeRO, that schedule and so many sequences a micro-batch, with overlap or without. What is made of
+ * other micro-batches lies in memory otherwise, so nothing is concluded from one to another. */
 typedef struct Extra {
-    int batch, pp, zero, schedule;
+    int batch, pp, zero, schedule, chunks;
+    bool alone;
     double bytes;
-    double slower; /* seconds over those of the pieces, 1 at least */
-    bool planned;
-    struct Extra *next; /* of the same probe */
+    double slower;           /* seconds over those of the pieces, 1 at least */
+    bool corrected, planned; /* by a plan; by one that fits */
+    struct Extra *next;      /* of the same probe */
 } Extra;
 
 /* Where the ranks are that have the same parameters, and the next stage. */
@@ -114,6 +115,8 @@ void choice_bound(Search *s, Choice *c);
 Pieces *search_pieces(Search *s, const Choice *c);
 /* What plans said of choices like this one; makes it where there is none. */
 Extra *choice_extra(Search *s, const Choice *c);
+/* Both of the same probe. */
+bool choice_is_like(const Choice *c, const Extra *e);
 /* Before the first choice, when the model is known. */
 void choice_make_room(Search *s);
 /* Layers of each chunk. */

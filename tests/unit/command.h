@@ -14,7 +14,7 @@
 enum { MAX_WORDS = 24 };
 
 /* What a command printed; valid until the next one. */
-static char printed[1 << 16];
+static char printed[1 << 18];
 static int code; /* it returned or failed with this */
 static char message[8192];
 /* So that tests beside others are quick; "--threads=0" is all cores. */

@@ -1,5 +1,6 @@
 /* search_command.c - stator search: what it refuses, what it keeps. */
 #include "command.h"
+#include <math.h>
 
 #define SEARCH(...)                                                                      \
     run(cmd_search,                                                                      \
@@ -53,6 +54,28 @@ TEST(numbers_by_pieces_are_marked) {
     }
     EXPECT(rows > 1 && marked < rows);
     EXPECT_PART(rows_behind("the fastest of each split"), "+0.0 %");
+}
+
+/* Near the limit plans with overlap do not fit and those without do, with as many layers that are
+ * made again, or with fewer. */
+TEST_LIMIT(with_more_memory_the_answer_is_no_slower, 120) {
+    double before = INFINITY;
+    for (int mb = 70; mb <= 74; mb += 2) {
+        run(cmd_search,
+            arena_printf(arena_new(), "%s/../configs/gpt2-tiny.yaml", tests_dir()), "-n",
+            "4", "--machine",
+            arena_printf(arena_new(), "%s/../machines/cpu100g.yaml", tests_dir()),
+            "--parallel_config.data_parallel=2", "--parallel_config.pipeline_stage=2",
+            arena_printf(arena_new(), "--context.max_device_memory=%dMB", mb), "--json",
+            (char *)NULL);
+        worked();
+        const char *at = strstr(printed, "\"step_seconds\": ");
+        double seconds;
+        EXPECT(at && sscanf(at, "\"step_seconds\": %lf", &seconds) == 1);
+        test_at("%d MB: %g s, %g s with less", mb, seconds, before);
+        EXPECT(seconds <= before);
+        before = seconds;
+    }
 }
 
 /* Batches that are read ahead need memory beside the plan: a plan that is within theirs of the limit
