@@ -47,8 +47,8 @@ static void help_on(const char *word) {
         options_usage(stdout, (CommandId)c);
     else if (!config_help(stdout, word))
         fail(EXIT_CONFIG,
-             "no command and no section of the configuration is called '%.100s'; "
-             "stator help lists both",
+             "no command, section or key of the configuration is called '%.100s'; "
+             "stator help lists commands and sections, docs/keys.md keys",
              word);
 }
 
@@ -62,7 +62,10 @@ static int cmd_help(int argc, char **argv) {
     } else if (o) {
         usage(stdout);
         config_help(stdout, NULL);
-        fputs("\nstator help SECTION lists the keys of a section.\n", stdout);
+        fputs("\nstator help SECTION lists the keys of a section, stator help KEY says "
+              "what "
+              "one does.\n",
+              stdout);
     }
     arena_free(mem);
     return 0;

@@ -80,9 +80,10 @@ int64_t config_warmup_of(const Config *cfg, int64_t total);
  * their values. config_load of it gives the same values and the same config_given. */
 void config_print(const Config *cfg, Text *out);
 
-/* Help on the keys of one top-level section ("run" for keys outside of any), or the list
- * of sections when NULL. False if there is no such section. */
-bool config_help(FILE *out, const char *section);
+/* Help on the keys of one top-level section ("run" for keys outside of any); or on the keys that
+ * are called so, by any of their names and with as many of their sections as are given; or the
+ * list of sections when NULL. False if there is nothing of that name. */
+bool config_help(FILE *out, const char *word);
 
 /* The reference page docs/keys.md, made from the key table. */
 void config_write_docs(FILE *out);

@@ -77,6 +77,12 @@ static const char *values_text(Arena *a, const Key *key) {
                         range);
 }
 
+/* Keys, and when they have no effect. */
+static const char *const needs[][2] = {
+#define NEEDS(path, condition, why) {path, why},
+#include "frontend/config/keys.def"
+};
+
 static void list_sections(FILE *out) {
     char name[64], before[64] = "";
     int order[N_KEYS];
@@ -90,25 +96,61 @@ static void list_sections(FILE *out) {
     }
 }
 
-bool config_help(FILE *out, const char *section) {
+/* The key is `path` or ends with it, from a dot on. */
+static bool is_called(const char *key, const char *path) {
+    size_t n = strlen(key), end = strlen(path);
+    return n >= end && !strcmp(key + n - end, path) &&
+           (n == end || key[n - end - 1] == '.');
+}
+
+/* By its own name or another one. */
+static bool is_key(const Key *key, const char *name) {
+    bool is = is_called(key->path, name);
+    for (int i = 0; i < n_key_aliases && !is; i++)
+        is = !strcmp(key_aliases[i].target, key->path) &&
+             is_called(key_aliases[i].path, name);
+    return is;
+}
+
+static void list_key(FILE *out, Arena *a, const Key *key) {
+    fprintf(out, "--%s  (%s)\n    %s\n", key->path, values_text(a, key), key->doc);
+    if (key->def[0]) fprintf(out, "    default %s\n", key->def);
+    if (key->cat != CAT_WORKS) fprintf(out, "    %s\n", category_text(a, key));
+}
+
+/* What its section does not say of it. */
+static void list_more(FILE *out, const Key *key) {
+    for (int i = 0; i < n_key_aliases; i++)
+        if (!strcmp(key_aliases[i].target, key->path))
+            fprintf(out, "    also called %s\n", key_aliases[i].path);
+    for (int i = 0; i < ARRAY_LEN(needs); i++)
+        if (!strcmp(needs[i][0], key->path))
+            fprintf(out, "    has no effect when %s\n", needs[i][1]);
+}
+
+bool config_help(FILE *out, const char *word) {
     char name[64];
-    bool any = false;
-    if (!section) {
+    bool section = false, key = false;
+    if (!word) {
         list_sections(out);
         return true;
     }
     Arena *a = arena_new();
+    word += strncmp(word, "--", 2) ? 0 : 2;
     for (int k = 0; k < N_KEYS; k++) {
-        const Key *key = &key_table[k];
-        section_name(key->path, name);
-        if (strcmp(name, section)) continue;
-        any = true;
-        fprintf(out, "--%s  (%s)\n    %s\n", key->path, values_text(a, key), key->doc);
-        if (key->def[0]) fprintf(out, "    default %s\n", key->def);
-        if (key->cat != CAT_WORKS) fprintf(out, "    %s\n", category_text(a, key));
+        section_name(key_table[k].path, name);
+        if (strcmp(name, word)) continue;
+        section = true;
+        list_key(out, a, &key_table[k]);
+    }
+    for (int k = 0; k < N_KEYS && !section; k++) {
+        if (!is_key(&key_table[k], word)) continue;
+        list_key(out, a, &key_table[k]);
+        list_more(out, &key_table[k]);
+        key = true;
     }
     arena_free(a);
-    return any;
+    return section || key;
 }
 
 /* A table cell: '|' would end it. */
@@ -142,15 +184,11 @@ static void write_model_defaults(FILE *out, Arena *a) {
 }
 
 static void write_needs(FILE *out) {
-    static const char *const rows[][2] = {
-#define NEEDS(path, condition, why) {path, why},
-#include "frontend/config/keys.def"
-    };
     fputs("\n## Keys that act only with others\n\n| key | has no effect when "
           "|\n|---|---|\n",
           out);
-    for (int i = 0; i < ARRAY_LEN(rows); i++)
-        fprintf(out, "| `%s` | %s |\n", rows[i][0], rows[i][1]);
+    for (int i = 0; i < ARRAY_LEN(needs); i++)
+        fprintf(out, "| `%s` | %s |\n", needs[i][0], needs[i][1]);
 }
 
 static const char page_head[] =

@@ -426,7 +426,7 @@ TEST(help_and_page) {
     FILE *f = open_memstream(&text, &n);
     EXPECT(config_help(f, NULL) && config_help(f, "lr_schedule") &&
            config_help(f, "run"));
-    EXPECT(!config_help(f, "nothing"));
+    EXPECT(!config_help(f, "nothing") && !config_help(f, "lr") && !config_help(f, ""));
     fclose(f);
     EXPECT_PART(text, "  parallel_config\n");
     EXPECT_PART(text, "--lr_schedule.warmup_steps  (a whole number, 0 to");
@@ -447,6 +447,31 @@ TEST(help_and_page) {
     else if (committed != page_bytes || memcmp(have, page, page_bytes))
         test_fail(__FILE__, __LINE__,
                   "docs/keys.md is not what keys.def says; STATOR_BLESS=1 writes it");
+}
+
+static char *help_on(const char *word) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    EXPECT(config_help(f, word));
+    fclose(f);
+    return text;
+}
+
+/* By its last words, its path, its flag, and other names; with all that is said of it. */
+TEST(help_on_a_key) {
+    char *one = help_on("micro_batch_num");
+    EXPECT(!strcmp(one, help_on("parallel_config.micro_batch_num")));
+    EXPECT(!strcmp(one, help_on("--parallel_config.micro_batch_num")));
+    EXPECT_PART(one, "--parallel_config.micro_batch_num  (a whole number, 1 to ");
+    EXPECT(!strstr(one, "micro_batch_interleave_num"));
+    EXPECT_PART(help_on("num_hidden_layers"), "--model.model_config.num_layers  (");
+    EXPECT_PART(help_on("num_layers"),
+                "also called model.model_config.num_hidden_layers");
+    EXPECT_PART(help_on("type"), "--optimizer.type");
+    EXPECT_PART(help_on("type"), "--lr_schedule.type");
+    EXPECT_PART(help_on("use_parallel"), "no effect: stator launch starts the ranks");
+    EXPECT_PART(help_on("pipeline_scheduler"), "has no effect when ");
 }
 
 TEST(shipped_configurations) {
