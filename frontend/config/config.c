@@ -22,7 +22,7 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
                 s->name, key->why);
     }
     if (key->cat == CAT_NO_EFFECT) {
-        config_note(cfg, key->path, "%s has no effect: %s", s->name, key->why);
+        config_add_needless(cfg, k, key->why);
         return;
     }
     const char *value = key_text(a, key, cfg, false);
@@ -152,6 +152,7 @@ static Config *build(ConfigState *state) {
     config_displace(b.cfg);
     apply_model_defaults(b.cfg);
     for (b.k = 0; b.k < N_KEYS; b.k++) try_key(&b, say_category);
+    config_note_needless(b.cfg);
     config_derive(b.cfg);
     config_check(b.cfg);
     config_fail_all(state);

@@ -130,6 +130,7 @@ void config_note_idle(Config *cfg) {
     for (int k = 0; k < N_KEYS; k++) {
         const char *path = key_table[k].path;
         const char *why = asks(cfg, k) ? config_idle(cfg, path) : NULL;
-        if (why) config_note(cfg, path, "%s has no effect: %s", path, why);
+        if (why) config_add_needless(cfg, k, why);
     }
+    config_note_needless(cfg);
 }

@@ -40,6 +40,31 @@ void config_note(Config *cfg, const char *path, const char *fmt, ...) {
     PUSH(a, cfg->notes, cfg->n_notes, cfg->cap_notes, note);
 }
 
+void config_add_needless(Config *cfg, int key, const char *why) {
+    ConfigState *s = cfg->state;
+    PUSH(s->mem, s->needless, s->n_needless, s->cap_needless, ((Needless){key, why}));
+}
+
+/* More of them are a file of another system, and would hide the lines that tell something. */
+enum { NEEDLESS_LINES = 6 };
+
+void config_note_needless(Config *cfg) {
+    ConfigState *s = cfg->state;
+    int n = s->n_needless;
+    Text all = text_new(s->mem);
+    text_add(&all, "%d keys have no effect, stator help KEY says why: ", n);
+    for (int i = 0; i < n; i++) {
+        const char *path = key_table[s->needless[i].key].path;
+        const char *name = s->settings[s->needless[i].key].name;
+        if (n <= NEEDLESS_LINES)
+            config_note(cfg, path, "%s has no effect: %s", name, s->needless[i].why);
+        text_add(&all, "%s%s", i ? ", " : "", name);
+    }
+    make_printable(all.s, LINES_NONE);
+    if (n > NEEDLESS_LINES) PUSH(s->mem, cfg->notes, cfg->n_notes, cfg->cap_notes, all.s);
+    s->n_needless = 0;
+}
+
 const char *config_value(const Config *cfg, Arena *a, const char *path) {
     return key_text(a, &key_table[known(path)], cfg, false);
 }

@@ -17,6 +17,12 @@ typedef struct Problem {
     const char *message;
 } Problem;
 
+/* A key that is given and has no effect. */
+typedef struct Needless {
+    int key;
+    const char *why;
+} Needless;
+
 typedef struct ConfigState {
     Arena *mem;
     const char *file; /* the one that was asked for, above its base files; or NULL */
@@ -26,7 +32,9 @@ typedef struct ConfigState {
     bool broken[N_KEYS];           /* has no value of its own because of a problem */
     const struct Machine *machine; /* of the file at machine_path; NULL: not yet read */
     const char *machine_path;
-    bool follows; /* from a key that is broken already: does not count */
+    bool follows;       /* from a key that is broken already: does not count */
+    Needless *needless; /* until config_note_needless */
+    int n_needless, cap_needless;
 } ConfigState;
 
 /* Calls f(context); false when it failed with EXIT_CONFIG, which becomes a problem of s,
@@ -44,6 +52,9 @@ void config_read_flags(ConfigState *s, int nflags, char **flags);
 extern const char config_flags_file[];
 bool config_of_flag(SourcePos at);
 
+/* A line about each of the keys that were added since; of many one line that names them. */
+void config_add_needless(Config *cfg, int key, const char *why);
+void config_note_needless(Config *cfg);
 /* One line for the user about a key; its position is put in front. */
 void config_note(Config *cfg, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -449,31 +449,6 @@ TEST(help_and_page) {
                   "docs/keys.md is not what keys.def says; STATOR_BLESS=1 writes it");
 }
 
-static char *help_on(const char *word) {
-    char *text = NULL;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    EXPECT(config_help(f, word));
-    fclose(f);
-    return text;
-}
-
-/* By its last words, its path, its flag, and other names; with all that is said of it. */
-TEST(help_on_a_key) {
-    char *one = help_on("micro_batch_num");
-    EXPECT(!strcmp(one, help_on("parallel_config.micro_batch_num")));
-    EXPECT(!strcmp(one, help_on("--parallel_config.micro_batch_num")));
-    EXPECT_PART(one, "--parallel_config.micro_batch_num  (a whole number, 1 to ");
-    EXPECT(!strstr(one, "micro_batch_interleave_num"));
-    EXPECT_PART(help_on("num_hidden_layers"), "--model.model_config.num_layers  (");
-    EXPECT_PART(help_on("num_layers"),
-                "also called model.model_config.num_hidden_layers");
-    EXPECT_PART(help_on("type"), "--optimizer.type");
-    EXPECT_PART(help_on("type"), "--lr_schedule.type");
-    EXPECT_PART(help_on("use_parallel"), "no effect: stator launch starts the ranks");
-    EXPECT_PART(help_on("pipeline_scheduler"), "has no effect when ");
-}
-
 TEST(shipped_configurations) {
     static const char *const names[] = {"gpt2-tiny", "gpt2_124m", "llama-tiny"};
     static const int hidden[] = {128, 768, 128};

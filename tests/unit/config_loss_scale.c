@@ -41,9 +41,8 @@ TEST(loss_scaling) {
            cfg->runner_wrapper_scale_sense_scale_factor == 8 && cfg->n_notes == 0);
     expect_round_trip(cfg);
     cfg = parse_with_notes(HALF "loss_scale: 8\nhysteresis: 2\ninitial_loss_scale: 4\n");
-    EXPECT(has_note(cfg,
-                    "runner_wrapper.hysteresis has no effect: the loss scale is fixed"));
-    EXPECT(has_note(cfg, "scale_sense.loss_scale_value has no effect: "
+    EXPECT(has_note(cfg, ": hysteresis has no effect: the loss scale is fixed"));
+    EXPECT(has_note(cfg, ": initial_loss_scale has no effect: "
                          "runner_wrapper.loss_scale fixes the loss scale"));
     cfg = parse_with_notes(
         HALF "runner_wrapper: {scale_sense: {type: FixedLossScaleUpdateCell, "
@@ -57,7 +56,7 @@ TEST(loss_scaling) {
         "runner_wrapper: {scale_sense: 1024}\n"};
     for (int i = 0; i < ARRAY_LEN(other); i++)
         EXPECT(has_note(parse_with_notes(other[i]),
-                        "runner_wrapper.loss_scale has no effect: "
+                        "runner_wrapper.scale_sense has no effect: "
                         "compute_dtype is not float16"));
     EXPECT_FAIL(parse(HALF "min_loss_scale: 8\ninitial_loss_scale: 4\n"), EXIT_CONFIG,
                 "loss_scale_value 4 is below min_loss_scale 8");

@@ -1,0 +1,45 @@
+/* config_help.c - what is said of a key: by stator help, and where it has no effect. */
+#include "configs.h"
+
+TEST_LABEL(QUICK);
+
+static char *help_on(const char *word) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    EXPECT(config_help(f, word));
+    fclose(f);
+    return text;
+}
+
+/* By its last words, its path, its flag, and other names; with all that is said of it. */
+TEST(help_on_a_key) {
+    char *one = help_on("micro_batch_num");
+    EXPECT(!strcmp(one, help_on("parallel_config.micro_batch_num")));
+    EXPECT(!strcmp(one, help_on("--parallel_config.micro_batch_num")));
+    EXPECT_PART(one, "--parallel_config.micro_batch_num  (a whole number, 1 to ");
+    EXPECT(!strstr(one, "micro_batch_interleave_num"));
+    EXPECT_PART(help_on("num_hidden_layers"), "--model.model_config.num_layers  (");
+    EXPECT_PART(help_on("num_layers"),
+                "also called model.model_config.num_hidden_layers");
+    EXPECT_PART(help_on("type"), "--optimizer.type");
+    EXPECT_PART(help_on("type"), "--lr_schedule.type");
+    EXPECT_PART(help_on("use_parallel"), "no effect: stator launch starts the ranks");
+    EXPECT_PART(help_on("pipeline_scheduler"), "has no effect when ");
+}
+
+/* Six lines at most say why; more keys are one line, and what tells something keeps its own. */
+TEST(many_keys_without_effect_are_one_line) {
+    static const char six[] = "use_parallel: True\ndo_eval: True\nauto_tune: True\n"
+                              "metric: {type: PerplexityMetric}\n"
+                              "trainer: {type: x}\nprofile_memory: True\n";
+    Config *cfg = parse(six);
+    EXPECT_INT(cfg->n_notes, 6);
+    EXPECT(has_note(cfg, "t.yaml:3: auto_tune has no effect: the data pipeline needs"));
+    cfg = parse(
+        arena_printf(arena_new(), "%sfilepath_prefix: x\ncontext: {mode: 1}\n", six));
+    EXPECT_INT(cfg->n_notes, 2);
+    EXPECT(has_note(cfg, "7 keys have no effect, stator help KEY says why: use_parallel, "
+                         "do_eval, auto_tune, filepath_prefix, "));
+    EXPECT(has_note(cfg, "t.yaml:8: context.mode is 0, not 1"));
+}
