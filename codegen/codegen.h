@@ -19,6 +19,8 @@ typedef struct CompileOptions {
     bool log_ops; /* tell op_log.h when ops begin and end, and perf their names */
     bool verbose; /* a line per pass and per stage of code generation to stderr */
     const char *memory_limit; /* context.max_device_memory as messages say it, or NULL */
+    const char *memory_hint;  /* what to change where memory is not enough; NULL: as for
+                                 training */
 } CompileOptions;
 
 /* With several ranks program_make is called by all, rank 0 compiles and the others get
@@ -37,9 +39,9 @@ typedef struct Program {
     void *arena;       /* NULL before program_allocate */
     void **arg, **ret; /* addresses of the entry's arguments and results */
     int threads;
-    bool cached;                          /* the object came from the cache */
-    double pass_seconds, codegen_seconds; /* spent in program_make */
-    const char *memory_limit;             /* of CompileOptions */
+    bool cached;                            /* the object came from the cache */
+    double pass_seconds, codegen_seconds;   /* spent in program_make */
+    const char *memory_limit, *memory_hint; /* of CompileOptions */
     struct ProgramCode *code;
 } Program;
 

@@ -231,6 +231,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     p->m = m;
     p->threads = rt_threads();
     p->memory_limit = co->memory_limit;
+    p->memory_hint = co->memory_hint;
     code->target = target_open(co->cpu);
     code->lower = (Lower){.mem = mem,
                           .m = m,
@@ -256,20 +257,24 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
 
 /* ---- memory ---- */
 
+/* Of its classes those that the program has. */
 _Noreturn static void refuse_memory(const Program *p, const char *why) {
+    static const char of_training[] =
+        "a smaller batch or sequence, more micro-batches "
+        "(parallel_config.micro_batch_num), more ranks that share it";
     char sizes[400];
     size_t n = 0;
     sizes[0] = 0;
     for (int c = 0; c < MEM_CLASSES; c++) {
-        n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s %s %.1f MB", c ? "," : "",
+        if (!p->plan.class_bytes[c]) continue;
+        n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s %s %.1f MB", n ? "," : "",
                               memory_class_name[c], (double)p->plan.class_bytes[c] / 1e6);
     }
-    fail(
-        EXIT_MEMORY,
-        "the plan needs %.1f MB, %s:%s\n    hint: a smaller batch or sequence, more "
-        "micro-batches (parallel_config.micro_batch_num), more ranks that share it, or a "
-        "larger context.max_device_memory or limit of the system",
-        (double)p->plan.total_bytes / 1e6, why, sizes);
+    fail(EXIT_MEMORY,
+         "the plan needs %.1f MB, %s:%s\n    hint: %s, or a larger "
+         "context.max_device_memory or limit of the system",
+         (double)p->plan.total_bytes / 1e6, why, sizes,
+         p->memory_hint ? p->memory_hint : of_training);
 }
 
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,

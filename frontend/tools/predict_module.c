@@ -123,6 +123,7 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
     if (cfg->dump_ir[0]) o.dump_dir = cfg->dump_ir;
     CompileOptions co = strategy_compile_options(cfg);
     co.memory_limit = config_size(cfg, "context.max_device_memory");
+    co.memory_hint = "a module (model.file) of a smaller batch";
     f.program =
         program_make(mem, m, arena_printf(mem, "evaluate,%s", predict_passes), &o, &co);
     program_allocate(f.program, NULL, (uint64_t)cfg->context_max_device_memory);

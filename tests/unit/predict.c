@@ -325,6 +325,9 @@ TEST(refusals_of_predict) {
     refused(EXIT_CONFIG, "init_from changes nothing here");
     PREDICT(dir, "--prompt_tokens", "1", "--context.max_device_memory", "1KB");
     refused(EXIT_MEMORY, "max_device_memory, 1KB (1.02 kB in steps of 1000)");
+    EXPECT_PART(message, "hint: fewer new tokens (--max_new_tokens)");
+    EXPECT(strstr(message, " weights ") && !strstr(message, "optimizer"));
+    EXPECT(!strstr(message, "gradients") && !strstr(message, "micro_batch_num"));
     PREDICT(dir, "more");
     refused(EXIT_CONFIG, "--prompt cannot be read: put its tokenizer.json into");
     PREDICT(temp("nothing"), "--prompt", "a");
