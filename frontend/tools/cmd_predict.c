@@ -80,23 +80,25 @@ static int64_t context_of(const Source *s) {
 
 /* Tokens of the whole text. The context is what the model has positions for: text ends there,
  * or slides. */
-static int64_t choose_total(const Options *o, const Source *s, const Config *cfg, int n) {
+static int64_t choose_total(Arena *mem, const Options *o, const Source *s,
+                            const Config *cfg, const Prompt *p) {
+    int n = p->tokens.n;
     bool slides = option_given(o, "--slide");
     int64_t context = slides ? INT64_MAX : context_of(s);
     if (n >= context)
         fail(EXIT_CONFIG,
-             "the prompt has %d tokens and the model's context %lld: nothing can follow; "
+             "%s has %d tokens and the model's context %lld: nothing can follow; "
              "shorten the prompt, or --slide: the model then sees its end",
-             n, (long long)context);
+             prompt_name(mem, p), n, (long long)context);
     if (context_of(s) < 2) fail(EXIT_CONFIG, "a context of one token cannot slide");
     int64_t wanted = option_int(o, "--max_new_tokens", 0);
     if (!wanted) {
         int64_t total = MIN(cfg->model_max_decode_length, context);
         if (n >= total)
             fail(EXIT_CONFIG,
-                 "the prompt has %d tokens and max_decode_length is %lld, "
+                 "%s has %d tokens and max_decode_length is %lld, "
                  "prompt included: write --max_new_tokens N",
-                 n, (long long)total);
+                 prompt_name(mem, p), n, (long long)total);
         return total;
     }
     if (wanted > context - n)
@@ -192,7 +194,7 @@ static Work read_work(Arena *mem, const Options *o, const Source *s, const Confi
     k.prompt = prompts_read(mem, o, &k.wording, &k.n);
     k.total = NEW_ARRAY(mem, int64_t, (size_t)k.n);
     for (int i = 0; i < k.n; i++) {
-        k.total[i] = choose_total(o, s, cfg, k.prompt[i].tokens.n);
+        k.total[i] = choose_total(mem, o, s, cfg, &k.prompt[i]);
         k.longest = MAX(k.longest, k.prompt[i].tokens.n);
         k.most = MAX(k.most, k.total[i]);
     }

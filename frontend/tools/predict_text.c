@@ -59,23 +59,32 @@ static void check_words(const Source *s, const Wording *w, const char *option) {
          (long long)s->spec.vocab, option, s->path);
 }
 
-static Tokens encode(Arena *mem, const Tokenizer *t, const char *s, size_t n) {
+const char *prompt_name(Arena *mem, const Prompt *p) {
+    if (p->number) return arena_printf(mem, "prompt %d", p->number);
+    if (!p->file) return "the prompt";
+    const char *file = strcmp(p->file, "-") != 0 ? p->file : "the standard input";
+    return arena_printf(mem, "the prompt in line %lld of %s", (long long)p->line, file);
+}
+
+static Tokens encode(Arena *mem, const Tokenizer *t, const Prompt *p) {
     uint64_t bad = 0;
     int64_t count;
-    int32_t *id = prompt_encode(mem, t, s, n, &count, &bad);
+    int32_t *id = prompt_encode(mem, t, p->text, p->bytes, &count, &bad);
     if (bad)
         fprintf(stderr,
-                "stator: warning: %llu sequences of the prompt are not valid UTF-8 and "
+                "stator: warning: %llu sequences of %s are not valid UTF-8 and "
                 "count as U+FFFD\n",
-                (unsigned long long)bad);
+                (unsigned long long)bad, prompt_name(mem, p));
     return (Tokens){id, (int)count, (int)count};
 }
 
-static Prompt prompt_of_text(Arena *mem, const Wording *w, const char *s, size_t n) {
-    if (n > TEXT_MAX_PROMPT_BYTES) fail(EXIT_CONFIG, "the prompt is above 64 MiB");
-    Prompt p = {.text = s, .bytes = n};
-    p.tokens =
-        w->tokenizer ? encode(mem, w->tokenizer, s, n) : tokens_of_bytes(mem, s, n);
+static Prompt prompt_of_text(Arena *mem, const Wording *w, Prompt p, const char *s,
+                             size_t n) {
+    if (n > TEXT_MAX_PROMPT_BYTES)
+        fail(EXIT_CONFIG, "%s is above 64 MiB", prompt_name(mem, &p));
+    p.text = s;
+    p.bytes = n;
+    p.tokens = w->tokenizer ? encode(mem, w->tokenizer, &p) : tokens_of_bytes(mem, s, n);
     return p;
 }
 
@@ -92,16 +101,16 @@ static Prompt prompt_of_begin(Arena *mem, const Wording *w) {
     return p;
 }
 
-static void check_prompt(const Wording *w, const Prompt *p) {
+static void check_prompt(Arena *mem, const Wording *w, const Prompt *p) {
     int64_t vocab = w->source->spec.vocab;
     if (p->tokens.n == 0)
-        fail(EXIT_CONFIG, "the prompt is empty; a model needs one token to go on");
+        fail(EXIT_CONFIG, "%s is empty; a model needs one token to go on",
+             prompt_name(mem, p));
     for (int i = 0; i < p->tokens.n; i++)
         if (p->tokens.id[i] >= vocab)
             fail(EXIT_CONFIG,
-                 "byte %d of the prompt is %d, the vocabulary of the model is "
-                 "0..%lld",
-                 i + 1, p->tokens.id[i], (long long)vocab - 1);
+                 "byte %d of %s is %d, the vocabulary of the model is 0..%lld", i + 1,
+                 prompt_name(mem, p), p->tokens.id[i], (long long)vocab - 1);
 }
 
 typedef struct PromptList {
@@ -117,16 +126,26 @@ static char *read_prompts(Arena *mem, const char *file, size_t *n) {
 
 static void add_lines(Arena *mem, const Wording *w, const char *file, PromptList *list) {
     size_t n;
+    int64_t line = 0;
     const char *s = read_prompts(mem, file, &n);
     for (size_t i = 0, next; i < n; i = next) {
         const char *end = memchr(s + i, '\n', n - i);
         size_t size = end ? (size_t)(end - s) - i : n - i;
         next = i + size + 1;
+        line++;
         if (size && s[i + size - 1] == '\r') size--;
         if (!size) continue;
-        PUSH(mem, list->item, list->n, list->cap, prompt_of_text(mem, w, s + i, size));
+        Prompt p = {.file = file, .line = line};
+        PUSH(mem, list->item, list->n, list->cap, prompt_of_text(mem, w, p, s + i, size));
     }
     if (!list->n) fail(EXIT_CONFIG, "%s has no line with a prompt", file);
+}
+
+/* One of `all` that the command line has. */
+static void add_text(Arena *mem, const Wording *w, const char *s, int all,
+                     PromptList *list) {
+    Prompt p = {.number = all > 1 ? list->n + 1 : 0};
+    PUSH(mem, list->item, list->n, list->cap, prompt_of_text(mem, w, p, s, strlen(s)));
 }
 
 Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
@@ -146,23 +165,21 @@ Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
             "one of --prompt_file FILE, --prompt_lines FILE and --prompt_tokens 1,2,3");
     if (!tokens && given)
         check_words(s, w, file ? "--prompt_file" : lines ? "--prompt_lines" : "--prompt");
-    for (int i = 1; i < o->nwords; i++)
-        PUSH(mem, list.item, list.n, list.cap,
-             prompt_of_text(mem, w, o->word[i], strlen(o->word[i])));
-    for (int i = 0; i < ntext; i++)
-        PUSH(mem, list.item, list.n, list.cap,
-             prompt_of_text(mem, w, text[i], strlen(text[i])));
+    int all = o->nwords - 1 + ntext;
+    for (int i = 1; i < o->nwords; i++) add_text(mem, w, o->word[i], all, &list);
+    for (int i = 0; i < ntext; i++) add_text(mem, w, text[i], all, &list);
     if (file) {
         size_t size;
-        const char *all = read_prompts(mem, file, &size);
-        PUSH(mem, list.item, list.n, list.cap, prompt_of_text(mem, w, all, size));
+        const char *whole = read_prompts(mem, file, &size);
+        PUSH(mem, list.item, list.n, list.cap,
+             prompt_of_text(mem, w, (Prompt){0}, whole, size));
     }
     if (lines) add_lines(mem, w, lines, &list);
     if (tokens)
         PUSH(mem, list.item, list.n, list.cap,
              ((Prompt){.tokens = tokens_parse(mem, tokens, s->spec.vocab)}));
     if (!given) PUSH(mem, list.item, list.n, list.cap, prompt_of_begin(mem, w));
-    for (int i = 0; i < list.n; i++) check_prompt(w, &list.item[i]);
+    for (int i = 0; i < list.n; i++) check_prompt(mem, w, &list.item[i]);
     *n = list.n;
     return list.item;
 }
@@ -234,6 +251,7 @@ static void print_json(Output *out, int64_t sample, const char *why) {
         json_write_bytes(&t, p->text, p->bytes);
     else
         text_add(&t, "null");
+    if (p->line) text_add(&t, ",\"line\":%lld", (long long)p->line);
     text_add(&t, ",\"prompt_tokens\":[");
     for (int i = 0; i < p->tokens.n; i++)
         text_add(&t, "%s%d", i ? "," : "", p->tokens.id[i]);

@@ -7,6 +7,9 @@
 #include "frontend/tools/text.h"
 
 typedef struct Prompt {
+    int number;       /* among several of the command line, from 1; 0: it is alone */
+    const char *file; /* it is a line of this one, "-" is the standard input; or NULL */
+    int64_t line;     /* there, from 1; else 0 */
     const char *text; /* as it was given; NULL: as numbers, or not at all */
     size_t bytes;
     Tokens tokens; /* with what the tokenizer's template puts before a text */
@@ -26,6 +29,9 @@ typedef struct Wording {
 /* Opens the tokenizer of the source if text goes in or out. Fails with EXIT_CONFIG for
  * options that do not go together and for a tokenizer with more ids than the model. */
 Wording wording_new(Arena *mem, const Options *o, const Source *s);
+
+/* For messages: "the prompt", "prompt 2", "the prompt in line 3 of FILE". */
+const char *prompt_name(Arena *mem, const Prompt *p);
 
 /* The prompts of the options and the words behind the first, at least one. */
 Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n);
