@@ -46,14 +46,23 @@ typedef struct ModelSpec {
         output: the two projections back into the residual stream of a layer */
     int64_t bos_token, pad_token;                              /* -1: none */
     int n_eos;
-    int64_t eos[MODEL_MAX_EOS];
+    int64_t eos[MODEL_MAX_EOS]; /* of config.json: the first one ends documents */
+    int n_ends;
+    int64_t ends[MODEL_MAX_EOS]; /* of generation_config.json: generated texts end with
+                                    these, not with eos; none: with eos */
 } ModelSpec;
+
+/* The tokens that end a text that the model makes; *n of them. */
+const int64_t *model_ends(const ModelSpec *s, int *n);
+/* Is this one of them? */
+bool model_ends_text(const ModelSpec *s, int64_t token);
 
 /* Of a configuration's model.model_config (not model.file). Fails with EXIT_CONFIG. */
 ModelSpec model_spec_of_config(const Config *cfg);
 /* How extend_method stretches rotary positions; NTK changes their base alone. */
 RopeScaling model_rope_of_config(const Config *cfg);
-/* Of a Hugging Face folder (or of its config.json itself), or of config.json's text.
+/* Of a Hugging Face folder (or of its config.json itself), or of config.json's text. Of a
+ * generation_config.json in the folder the tokens that end a text are taken.
  * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with
  * biases on q, k, v), qwen3 (with norms of queries and keys) and gpt_neox; whatever changes the arithmetic and is not known here
  * fails with EXIT_CONFIG at its place. Reads what both forms of model_spec_json write. */

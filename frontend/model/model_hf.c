@@ -4,14 +4,20 @@
 
 #define BIG ((int64_t)1 << 20)
 
-void model_hf_read_eos(const Json *list, int64_t vocab, ModelSpec *s) {
-    json_want(list, JSON_ARRAY);
-    if (list->n > MODEL_MAX_EOS)
-        json_fail(list, NULL, "more than %d tokens that end a text", MODEL_MAX_EOS);
-    for (const Json *e = list->first; e; e = e->next) {
-        int64_t id = json_i64(e, 0, INT32_MAX);
-        if (id < vocab) s->eos[s->n_eos++] = id;
+int model_hf_read_eos(const Json *v, int64_t vocab, int64_t eos[MODEL_MAX_EOS]) {
+    int n = 0;
+    if (!v || v->kind == JSON_NULL) return 0;
+    if (v->kind != JSON_ARRAY) {
+        eos[0] = json_i64(v, -1, INT32_MAX);
+        return eos[0] >= 0 && eos[0] < vocab;
     }
+    if (v->n > MODEL_MAX_EOS)
+        json_fail(v, NULL, "more than %d tokens that end a text", MODEL_MAX_EOS);
+    for (const Json *e = v->first; e; e = e->next) {
+        int64_t id = json_i64(e, 0, INT32_MAX);
+        if (id < vocab) eos[n++] = id;
+    }
+    return n;
 }
 
 /* Keys that change the arithmetic in ways that are not built; only this value is taken.
@@ -148,13 +154,7 @@ static int64_t read_token(const Json *root, const char *key, int64_t vocab) {
 static void read_tokens(const Json *root, ModelSpec *s) {
     s->bos_token = read_token(root, "bos_token_id", s->vocab);
     s->pad_token = read_token(root, "pad_token_id", s->vocab);
-    const Json *eos = json_get(root, "eos_token_id");
-    if (eos && eos->kind == JSON_ARRAY) {
-        model_hf_read_eos(eos, s->vocab, s);
-        return;
-    }
-    int64_t id = read_token(root, "eos_token_id", s->vocab);
-    if (id >= 0) s->eos[s->n_eos++] = id;
+    s->n_eos = model_hf_read_eos(json_get(root, "eos_token_id"), s->vocab, s->eos);
 }
 
 static void head_width(const Json *root, const char *heads_key, ModelSpec *s) {

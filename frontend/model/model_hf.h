@@ -13,8 +13,9 @@ void model_hf_write(Text *t, const ModelSpec *s, DType weights);
 
 /* Index of a text in names[n]; fails with the nearest one. */
 int model_hf_name(const Json *v, const char *const *names, int n);
-/* The list of tokens that end a text; those outside of the vocabulary are left out. */
-void model_hf_read_eos(const Json *list, int64_t vocab, ModelSpec *s);
-void model_hf_write_eos(Text *t, const ModelSpec *s);
+/* The tokens that end a text: a number, a list of them, or null or NULL for none. Those
+ * outside of the vocabulary, which can never occur, are left out. Returns how many. */
+int model_hf_read_eos(const Json *v, int64_t vocab, int64_t eos[MODEL_MAX_EOS]);
+void model_hf_write_eos(Text *t, const int64_t *eos, int n);
 
 #endif

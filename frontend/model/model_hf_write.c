@@ -70,10 +70,9 @@ const char *model_spec_not_hf(const ModelSpec *s) {
 
 /* ---- the keys ---- */
 
-void model_hf_write_eos(Text *t, const ModelSpec *s) {
+void model_hf_write_eos(Text *t, const int64_t *eos, int n) {
     text_add(t, "[");
-    for (int i = 0; i < s->n_eos; i++)
-        text_add(t, "%s%lld", i ? ", " : "", (long long)s->eos[i]);
+    for (int i = 0; i < n; i++) text_add(t, "%s%lld", i ? ", " : "", (long long)eos[i]);
     text_add(t, "]");
 }
 
@@ -104,7 +103,7 @@ static void put_eos(Text *t, const ModelSpec *s) {
         return;
     }
     text_add(t, "  \"eos_token_id\": ");
-    model_hf_write_eos(t, s);
+    model_hf_write_eos(t, s->eos, s->n_eos);
     text_add(t, ",\n");
 }
 

@@ -103,13 +103,19 @@ static void read_field(const Json *own, const Field *f, ModelSpec *s) {
     }
 }
 
+static int read_list(const Json *v, int64_t vocab, int64_t eos[MODEL_MAX_EOS]) {
+    if (v) json_want(v, JSON_ARRAY);
+    return model_hf_read_eos(v, vocab, eos);
+}
+
 static ModelSpec read_own(const Json *own) {
     ModelSpec s = {.rotary_percent = 1};
     json_want(own, JSON_OBJECT);
     for (int i = 0; i < ARRAY_LEN(fields); i++) read_field(own, &fields[i], &s);
-    model_hf_read_eos(json_need(own, "eos"), s.vocab, &s);
+    s.n_eos = read_list(json_need(own, "eos"), s.vocab, s.eos);
+    s.n_ends = read_list(json_get(own, "ends"), s.vocab, s.ends);
     for (const Json *e = own->first; e; e = e->next) {
-        bool known = !strcmp(e->key, "eos");
+        bool known = !strcmp(e->key, "eos") || !strcmp(e->key, "ends");
         for (int i = 0; i < ARRAY_LEN(fields); i++)
             known |= !strcmp(e->key, fields[i].name);
         if (!known) json_fail(e, NULL, "unknown key '%s' in \"stator\"", e->key);
@@ -136,8 +142,13 @@ static void write_own(Text *t, const ModelSpec *s) {
             memcpy(&e, at, sizeof e), text_add(t, "\"%s\"", f->names[e]);
         text_add(t, ",\n");
     }
+    if (s->n_ends) {
+        text_add(t, "    \"ends\": ");
+        model_hf_write_eos(t, s->ends, s->n_ends);
+        text_add(t, ",\n");
+    }
     text_add(t, "    \"eos\": ");
-    model_hf_write_eos(t, s);
+    model_hf_write_eos(t, s->eos, s->n_eos);
     text_add(t, "\n  }");
 }
 
@@ -159,9 +170,27 @@ ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, siz
     return read_root(json_parse(mem, name, text, n, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG));
 }
 
+/* As in transformers the file goes before config.json where texts are made, but one that
+ * names no token leaves those of config.json. */
+static void read_generation(Arena *mem, const char *dir, ModelSpec *s) {
+    int64_t ends[MODEL_MAX_EOS];
+    const char *path = path_join(mem, dir, "generation_config.json");
+    if (!file_exists(path)) return;
+    const Json *root = json_read(mem, path, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG);
+    json_want(root, JSON_OBJECT);
+    int n = model_hf_read_eos(json_get(root, "eos_token_id"), s->vocab, ends);
+    if (!n) return;
+    bool same = n == s->n_eos && !memcmp(ends, s->eos, (size_t)n * sizeof *ends);
+    s->n_ends = same ? 0 : n;
+    memcpy(s->ends, ends, (size_t)s->n_ends * sizeof *ends);
+}
+
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir) {
-    const char *path = ends_with(dir, ".json") ? dir : path_join(mem, dir, "config.json");
-    return read_root(json_read(mem, path, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG));
+    bool folder = !ends_with(dir, ".json");
+    const char *path = folder ? path_join(mem, dir, "config.json") : dir;
+    ModelSpec s = read_root(json_read(mem, path, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG));
+    if (folder) read_generation(mem, dir, &s);
+    return s;
 }
 
 static char *spec_json(Arena *mem, const ModelSpec *s, bool hf, DType weights) {

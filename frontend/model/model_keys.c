@@ -160,6 +160,7 @@ static void override_tokens(const Config *cfg, ModelSpec *s, const char *from) {
     if (!config_given(cfg, token[0])) return;
     s->n_eos = value[0] >= 0;
     s->eos[0] = value[0];
+    s->n_ends = 0;
 }
 
 /* By the key itself, or by one that it is derived from. */

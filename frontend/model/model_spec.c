@@ -33,6 +33,19 @@ int64_t model_rotary_pairs(const ModelSpec *s) {
     return (int64_t)((double)s->head_dim * s->rotary_percent) / 2;
 }
 
+const int64_t *model_ends(const ModelSpec *s, int *n) {
+    *n = s->n_ends ? s->n_ends : s->n_eos;
+    return s->n_ends ? s->ends : s->eos;
+}
+
+bool model_ends_text(const ModelSpec *s, int64_t token) {
+    int n;
+    const int64_t *end = model_ends(s, &n);
+    for (int i = 0; i < n; i++)
+        if (end[i] == token) return true;
+    return false;
+}
+
 const char *model_family_title(ModelType family) {
     static const char *const title[] = {"GPT-2", "Llama", "GPT-NeoX"};
     return title[family];
@@ -87,6 +100,7 @@ void model_spec_check(const ModelSpec *s) {
     check(s->family <= MODEL_NEOX && s->rope.type < ROPE_TYPES && s->norm <= NORM_RMS &&
           s->act < MLP_ACTS);
     check(s->positions <= POSITION_NONE && s->n_eos >= 0 && s->n_eos <= MODEL_MAX_EOS);
+    check(s->n_ends >= 0 && s->n_ends <= MODEL_MAX_EOS);
     check_numbers(s);
 }
 

@@ -352,15 +352,19 @@ static void write_text(Arena *mem, const char *dir, const char *name, const char
     if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", path, strerror(error));
 }
 
+/* What is as in the model's configuration says so: transformers 4 takes other values from
+ * there then. */
 static const char *generation_json(Arena *mem, const ModelSpec *s) {
     Text t = text_new(mem);
-    text_add(&t, "{\n  \"_from_model_config\": true");
+    int n;
+    const int64_t *eos = model_ends(s, &n);
+    text_add(&t, "{\n  \"_from_model_config\": %s", s->n_ends ? "false" : "true");
     if (s->bos_token >= 0)
         text_add(&t, ",\n  \"bos_token_id\": %lld", (long long)s->bos_token);
-    if (s->n_eos == 1) text_add(&t, ",\n  \"eos_token_id\": %lld", (long long)s->eos[0]);
-    for (int i = 0; s->n_eos > 1 && i < s->n_eos; i++)
-        text_add(&t, "%s%lld%s", i ? ", " : ",\n  \"eos_token_id\": [",
-                 (long long)s->eos[i], i == s->n_eos - 1 ? "]" : "");
+    if (n == 1) text_add(&t, ",\n  \"eos_token_id\": %lld", (long long)eos[0]);
+    for (int i = 0; n > 1 && i < n; i++)
+        text_add(&t, "%s%lld%s", i ? ", " : ",\n  \"eos_token_id\": [", (long long)eos[i],
+                 i == n - 1 ? "]" : "");
     if (s->pad_token >= 0)
         text_add(&t, ",\n  \"pad_token_id\": %lld", (long long)s->pad_token);
     text_add(&t, "\n}\n");

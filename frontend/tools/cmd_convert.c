@@ -148,10 +148,17 @@ static void keep_tokenizer(const Convert *c) {
 
 /* ---- to Hugging Face ---- */
 
+static bool same_ends(const ModelSpec *a, const ModelSpec *b) {
+    int n, m;
+    const int64_t *x = model_ends(a, &n), *y = model_ends(b, &m);
+    return n == m && !memcmp(x, y, (size_t)n * sizeof *x);
+}
+
 static void check_hf(Convert *c) {
     const char *written = model_spec_json(c->mem, &c->source.spec, true);
     ModelSpec spec = model_spec_of_hf(c->mem, c->out);
     if (strcmp(written, model_spec_json(c->mem, &spec, true))) differs(c, "config.json");
+    if (!same_ends(&spec, &c->source.spec)) differs(c, "generation_config.json");
     Safetensors *st = safetensors_open(c->mem, c->out, EXIT_CHECKPOINT);
     HfMap map = hf_map(c->mem, c->entry);
     if (st->n != map.n) differs(c, "model.safetensors");

@@ -187,10 +187,8 @@ Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
 /* ---- output ---- */
 
 bool wording_ends(const Wording *w, int token) {
-    const ModelSpec *s = &w->source->spec;
-    for (int i = 0; i < s->n_eos; i++)
-        if (s->eos[i] == token) return true;
-    return w->tokenizer && token == tokenizer_eod(w->tokenizer);
+    return model_ends_text(&w->source->spec, token) ||
+           (w->tokenizer && token == tokenizer_eod(w->tokenizer));
 }
 
 /* The bytes of a token; a token beyond the bytes prints as U+FFFD: byte 255 begins no

@@ -298,9 +298,8 @@ static const float *run_tokens(const Samples *s) {
 }
 
 static bool is_end(const Train *t, const Samples *s, int32_t token) {
-    for (int i = 0; i < t->job.spec.n_eos; i++)
-        if (t->job.spec.eos[i] == token) return true;
-    return s->tokenizer && token == tokenizer_eod(s->tokenizer);
+    return model_ends_text(&t->job.spec, token) ||
+           (s->tokenizer && token == tokenizer_eod(s->tokenizer));
 }
 
 /* Text x has had `at` + 1 tokens; takes the next one where it is not the prompt's. False: its

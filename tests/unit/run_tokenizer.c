@@ -207,6 +207,23 @@ TEST_LIMIT(the_tokenizer_goes_along, 120) {
     EXPECT_STR(say(0, "$S predict back %s", words), want);
 }
 
+/* Documents end with what config.json says, texts that are made with what
+ * generation_config.json says; who names a token means both. */
+TEST_LIMIT(training_keeps_both_ends, 120) {
+    static const char ends[] = "grep -h -o 'eos_token_id.*' out/config.json "
+                               "out/generation_config.json; rm -r out again";
+    prepare("tok/tokenizer.json", 304);
+    say(0, "$S train c.yaml && $S convert --to hf run hf");
+    write_text(in_temp("hf/generation_config.json"), "{\"eos_token_id\": [5, 299]}");
+    say(0, "$S train c.yaml --init_from hf --output_dir again && "
+           "$S train again/config.yaml --train_steps 6 && "
+           "$S convert --to hf again out");
+    EXPECT_STR(say(0, "%s", ends), "eos_token_id\": 299,\neos_token_id\": [5, 299]\n");
+    say(0, "$S train c.yaml --init_from hf --model.model_config.eos_token 3 "
+           "--output_dir again && $S convert --to hf again out");
+    EXPECT_STR(say(0, "%s", ends), "eos_token_id\": 3,\neos_token_id\": 3\n");
+}
+
 /* A folder of Hugging Face's without tokenizer.json says whose vocab.json it has. */
 TEST_LIMIT(vocab_and_merges_of_a_folder, 120) {
     static const char ask[] = "$S predict hf --greedy --max_new_tokens 5 'one and'";

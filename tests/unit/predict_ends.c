@@ -1,0 +1,162 @@
+/* predict_ends.c - where texts end: the tokens of config.json and of generation_config.json. */
+#include "command.h"
+#include "frontend/tools/text.h"
+#include "runtime/store/safetensors.h"
+
+enum { NEW_TOKENS = 6, VOCAB = 96, END = 3 };
+
+/* The weights of llama_tiny, with `eos` in config.json and a generation_config.json of this
+ * text (NULL: none). */
+static char *folder(const char *name, const char *eos, const char *generation) {
+    Arena *mem = arena_new();
+    char *dir = temp(name), *from = golden("llama_tiny");
+    char *config =
+        file_read(mem, path_join(mem, from, "config.json"), 4096, NULL, EXIT_DATA);
+    EXPECT_INT(dir_make(dir), 0);
+    write_text(
+        path_join(mem, dir, "config.json"),
+        arena_printf(mem, "{\"eos_token_id\": %s,%s", eos, strchr(config, '{') + 1));
+    if (generation) write_text(path_join(mem, dir, "generation_config.json"), generation);
+    size_t n;
+    char *weights =
+        file_read(mem, path_join(mem, from, "model.safetensors"), 1 << 20, &n, EXIT_DATA);
+    EXPECT_INT(file_write_atomic(path_join(mem, dir, "model.safetensors"), weights, n),
+               0);
+    arena_free(mem);
+    return dir;
+}
+
+static char *greedy(char *dir) {
+    PREDICT(dir, "--greedy", "--prompt_tokens", "1,2,3,4,5", "--max_new_tokens", "6");
+    worked();
+    return arena_strdup(arena_new(), printed);
+}
+
+/* What the model says where nothing ends it. */
+static Tokens free_text(Arena *mem) {
+    Tokens all = tokens_parse(mem, greedy(golden("llama_tiny")), VOCAB);
+    EXPECT_INT(all.n, NEW_TOKENS);
+    for (int i = 0; i < END; i++) EXPECT(all.id[i] != all.id[END]);
+    return all;
+}
+
+static char *first_tokens(Arena *mem, const Tokens *t, int n) {
+    Text s = text_new(mem);
+    for (int i = 0; i < n; i++) text_add(&s, "%s%d", i ? "," : "", t->id[i]);
+    text_add(&s, "\n");
+    return s.s;
+}
+
+/* As in transformers: those of config.json do not end a text beside others, and documents do
+ * not end with the others. */
+TEST(ends_of_generation_config) {
+    Arena *mem = arena_new();
+    Tokens all = free_text(mem);
+    char *eos = arena_printf(mem, "%d", all.id[1]);
+    char *want = first_tokens(mem, &all, END);
+    char *dir = folder(
+        "hf", eos,
+        arena_printf(mem, "{\"eos_token_id\": [%d, 500, %d]}", VOCAB - 1, all.id[END]));
+    ModelSpec s = model_spec_of_hf(mem, dir);
+    EXPECT(s.n_eos == 1 && s.eos[0] == all.id[1] && s.n_ends == 2);
+    EXPECT_STR(greedy(dir), want);
+    EXPECT_PART(message, "ended by end token");
+    CONVERT("--to", "stator", dir, temp("ckpt"));
+    worked();
+    EXPECT_STR(greedy(temp("ckpt")), want);
+    CONVERT("--to", "hf", temp("ckpt"), temp("back"));
+    worked();
+    EXPECT_STR(greedy(temp("back")), want);
+    char *written = file_read(mem, temp("back/generation_config.json"), 4096, NULL, 3);
+    EXPECT_PART(written,
+                arena_printf(mem, "\"eos_token_id\": [%d, %d]", VOCAB - 1, all.id[END]));
+    EXPECT_PART(written, "\"_from_model_config\": false");
+    written = file_read(mem, temp("back/config.json"), 4096, NULL, 3);
+    EXPECT_PART(written, arena_printf(mem, "\"eos_token_id\": %s,", eos));
+    arena_free(mem);
+}
+
+/* One that names no token that there is leaves those of config.json. */
+TEST(generation_config_without_ends) {
+    static const char *const texts[] = {"{}", "{\"eos_token_id\": null, \"top_k\": 3}",
+                                        "{\"eos_token_id\": []}",
+                                        "{\"eos_token_id\": 4000}"};
+    Arena *mem = arena_new();
+    Tokens all = free_text(mem);
+    char *want = first_tokens(mem, &all, END);
+    for (int i = 0; i < ARRAY_LEN(texts); i++)
+        EXPECT_STR(greedy(folder("hf", arena_printf(mem, "%d", all.id[END]), texts[i])),
+                   want);
+    char *one = arena_printf(mem, "{\"eos_token_id\": %d}", all.id[END]);
+    EXPECT_STR(greedy(folder("hf", "null", one)), want);
+    arena_free(mem);
+}
+
+TEST(generation_config_that_is_damaged) {
+    static const struct {
+        const char *text, *part;
+    } bad[] = {{"{\"eos_token_id\": \"x\"}", "eos_token_id"},
+               {"{\"eos_token_id\": true}", "eos_token_id"},
+               {"{\"eos_token_id\": {\"a\": 1}}", "eos_token_id"},
+               {"{\"eos_token_id\": [1, \"x\"]}", "generation_config.json:1:"},
+               {"{\"eos_token_id\": [1, -1]}", "generation_config.json:1:"},
+               {"{\"eos_token_id\": 1e30}", "eos_token_id"},
+               {"{\"eos_token_id\": [1,2,3,4,5,6,7,8,9]}", "more than 8 tokens"},
+               {"[1, 2]", "object"},
+               {"{\"eos_token_id\": 1", "generation_config.json:1:"}};
+    for (int i = 0; i < ARRAY_LEN(bad); i++) {
+        PREDICT(folder("hf", "1", bad[i].text), "--prompt_tokens", "1");
+        refused(EXIT_CONFIG, bad[i].part);
+        EXPECT_PART(message, "hf/generation_config.json");
+    }
+    char *file = temp("hf/generation_config.json");
+    EXPECT_INT(truncate(file, 5 << 20), 0);
+    PREDICT(temp("hf"), "--prompt_tokens", "1");
+    refused(EXIT_CONFIG, "hf/generation_config.json");
+    EXPECT(!unlink(file) && !mkfifo(file, 0600));
+    PREDICT(temp("hf"), "--prompt_tokens", "1");
+    refused(EXIT_CONFIG, "is not a regular file");
+}
+
+/* ---- ends of the tokenizer ---- */
+
+/* A model that says token `token` whatever it is asked, with the tokenizer of Qwen2. */
+static char *that_says(int token) {
+    Arena *mem = arena_new();
+    char *dir = temp("says"), *path = path_join(mem, dir, "model.safetensors");
+    ModelSpec spec = spec_of_yaml(
+        mem, "model: {model_config: {type: GPT2Config, vocab_size: 512, seq_length: 32,"
+             " hidden_size: 8, num_layers: 1, num_heads: 2, eos_token: -1}}\n");
+    Func *f;
+    Weights w = make_weights(mem, &spec, &f);
+    weights_save_hf(dir, &spec, f, weight_of, &w, DT_F32);
+    Safetensors *s = safetensors_open(mem, path, EXIT_DATA);
+    for (int i = 0; i < s->n; i++) {
+        bool bias = ends_with(s->t[i].name, "ln_f.bias");
+        bool table = ends_with(s->t[i].name, "wte.weight");
+        if (!bias && !table && !ends_with(s->t[i].name, "ln_f.weight")) continue;
+        float *x = arena_alloc(mem, s->t[i].bytes);
+        for (int k = 0; k < 8; k++)
+            if (bias || table) x[bias ? k : token * 8 + k] = 1;
+        s->t[i].data = x;
+    }
+    EXPECT_INT(safetensors_write(path, s->t, s->n, NULL, NULL), 0);
+    size_t n;
+    char *json = file_read(mem, path_join(mem, golden("tokenizers"), "qwen2.json"),
+                           1 << 20, &n, EXIT_DATA);
+    EXPECT_INT(file_write_atomic(path_join(mem, dir, "tokenizer.json"), json, n), 0);
+    return dir;
+}
+
+/* A text ends with the token of generation_config.json, which config.json and the tokenizer
+ * name, too, once it is converted. */
+TEST(ends_are_the_same_wherever_they_are_named) {
+    char *dir = that_says(400);
+    Arena *mem = arena_new();
+    write_text(path_join(mem, dir, "generation_config.json"), "{\"eos_token_id\": 400}");
+    CONVERT("--to", "hf", dir, temp("out"));
+    worked();
+    ModelSpec s = model_spec_of_hf(mem, temp("out"));
+    EXPECT(s.n_eos == 1 && s.eos[0] == 400 && !s.n_ends);
+    arena_free(mem);
+}
