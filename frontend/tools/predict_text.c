@@ -191,12 +191,23 @@ bool wording_ends(const Wording *w, int token) {
            (w->tokenizer && token == tokenizer_eod(w->tokenizer));
 }
 
+/* Is the name of this special token a text to stop at? It is printed nowhere, so that the
+ * stream never sees it. */
+static bool is_stop(const Tokenizer *t, const TextStream *to, int token) {
+    size_t n;
+    const char *s = tokenizer_piece(t, token, false, &n);
+    for (int i = 0; i < to->nstop; i++)
+        if (strlen(to->stop[i]) == n && !memcmp(to->stop[i], s, n)) return true;
+    return false;
+}
+
 /* The bytes of a token; a token beyond the bytes prints as U+FFFD: byte 255 begins no
- * character. Special tokens and those beyond the tokenizer have no text. */
+ * character. Special tokens and those beyond the tokenizer have no text. False: ends here. */
 static bool put_piece(Output *out, TextStream *to, int token) {
     const Tokenizer *t = out->w->tokenizer;
     if (!t) return text_stream_put(to, (unsigned char)MIN(token, 255));
-    if (token >= tokenizer_vocab(t) || tokenizer_special(t, token)) return true;
+    if (token >= tokenizer_vocab(t)) return true;
+    if (tokenizer_special(t, token)) return !is_stop(t, to, token);
     size_t n;
     const char *s = tokenizer_piece(t, token, !out->begun, &n);
     out->begun = true;

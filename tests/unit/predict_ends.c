@@ -1,4 +1,5 @@
-/* predict_ends.c - where texts end: the tokens of config.json and of generation_config.json. */
+/* predict_ends.c - where texts end: the tokens of config.json and of generation_config.json,
+ * and special tokens that are named. */
 #include "command.h"
 #include "frontend/tools/text.h"
 #include "runtime/store/safetensors.h"
@@ -118,7 +119,7 @@ TEST(generation_config_that_is_damaged) {
     refused(EXIT_CONFIG, "is not a regular file");
 }
 
-/* ---- ends of the tokenizer ---- */
+/* ---- special tokens by name ---- */
 
 /* A model that says token `token` whatever it is asked, with the tokenizer of Qwen2. */
 static char *that_says(int token) {
@@ -146,6 +147,25 @@ static char *that_says(int token) {
                            1 << 20, &n, EXIT_DATA);
     EXPECT_INT(file_write_atomic(path_join(mem, dir, "tokenizer.json"), json, n), 0);
     return dir;
+}
+
+TEST(stops_at_a_special_token) {
+    char *dir = that_says(402);
+    PREDICT(dir, "--greedy", "--json", "--max_new_tokens=4", "word");
+    worked();
+    EXPECT_PART(printed, "\"text\":\"\",\"tokens\":[402,402,402,402]");
+    PREDICT(dir, "--greedy", "--json", "--max_new_tokens=4", "word<|im_end|>", "--stop",
+            "x", "--stop", "<|im_end|>");
+    worked();
+    EXPECT_PART(printed, "\"text\":\"\",\"tokens\":[402],");
+    EXPECT_PART(printed, "\"ended_by\":\"stop text\"");
+    PREDICT(dir, "--greedy", "--json", "--max_new_tokens=4", "word", "--stop", "<|im_end",
+            "--stop", "<|im_start|>", "--stop", "");
+    worked();
+    EXPECT_PART(printed, "\"ended_by\":\"length\"");
+    PREDICT(that_says(407), "--greedy", "--max_new_tokens=4", "a", "--stop", "rd");
+    worked();
+    EXPECT_STR(printed, "awo\n");
 }
 
 /* A text ends with the token of generation_config.json, which config.json and the tokenizer
