@@ -133,6 +133,28 @@ static bool find_elsewhere(Arena *mem, const char *dir, Source *s) {
     return cfg->checkpoint_directory[0] && find_kind(mem, cfg->checkpoint_directory, s);
 }
 
+bool same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* The configuration in the folder, or that of the run which has these checkpoints, or this
+ * one of them; NULL: none. A config.yaml of whatever else is above is not asked. */
+static const char *config_of_dir(Arena *mem, const char *dir, const Source *s) {
+    static const char *const names[] = {RUN_CHECKPOINTS, RUN_BEST};
+    const char *config = path_join(mem, dir, "config.yaml");
+    if (file_exists(config)) return config;
+    if (s->kind == SOURCE_HF || s->path != dir) return NULL;
+    const char *all = s->kind == SOURCE_CHECKPOINT ? path_join(mem, dir, "..") : dir;
+    const char *run = path_join(mem, all, "..");
+    config = path_join(mem, run, "config.yaml");
+    if (!file_exists(config)) return NULL;
+    for (int i = 0; i < ARRAY_LEN(names); i++)
+        if (same_folder(path_join(mem, run, names[i]), all)) return config;
+    return NULL;
+}
+
 static void find_of_dir(Arena *mem, const char *dir, Source *s) {
     if (!find_kind(mem, dir, s) && !find_elsewhere(mem, dir, s)) {
         if (has(mem, dir, "config.yaml"))
@@ -146,8 +168,7 @@ static void find_of_dir(Arena *mem, const char *dir, Source *s) {
              "config.json)",
              dir);
     }
-    char *config = path_join(mem, dir, "config.yaml");
-    if (file_exists(config)) s->config = config;
+    s->config = config_of_dir(mem, dir, s);
 }
 
 Source source_open(Arena *mem, const char *path, int nflags, char **flags) {

@@ -15,7 +15,7 @@ typedef enum SourceKind {
 typedef struct Source {
     SourceKind kind;
     const char *path;      /* of the folder the weights are in */
-    const char *config;    /* YAML file that belongs to it, NULL: none */
+    const char *config;    /* YAML file that belongs to it or to its run, NULL: none */
     ModelSpec spec;        /* see source_spec */
     const char *data_type; /* of the data it was trained on, a value of the key
                               train_dataset.data_loader.type; "": not known */
@@ -67,5 +67,8 @@ CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *con
                            int *n);
 /* The indices of the parameters (arguments of role param) of a function; *n of them. */
 int *source_parameters(Arena *mem, const Func *entry, int *n);
+
+/* Are both paths those of one folder, which is there? */
+bool same_folder(const char *a, const char *b);
 
 #endif

@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct Convert {
@@ -122,12 +121,6 @@ static void open_tokenizer(Convert *c) {
     int64_t bos = tokenizer_bos(c->tokenizer), eod = tokenizer_eod(c->tokenizer);
     if (!s->n_eos && eod >= 0 && eod < s->vocab) s->eos[s->n_eos++] = eod;
     if (s->bos_token < 0 && bos < s->vocab) s->bos_token = bos;
-}
-
-static bool same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
 }
 
 /* The tokenizer of weights that were in the folder before is not that of these. */

@@ -90,6 +90,7 @@ TEST(validation_of_the_run) {
     EXPECT(e.samples == 28 && e.tokens == 28 * 16 && e.bytes == e.tokens);
     EXPECT_NEAR(e.loss, loss, 1e-6 * loss);
     EXPECT_NEAR(e.bits_per_byte, e.loss / log(2), 1e-9);
+    EXPECT(evaluated(arena_printf(mem(), "%s/best", run)).loss == e.loss);
     Evaluated all = evaluated(
         arena_printf(mem(), "%s --split all --runner_config.batch_size 4", run));
     Evaluated best =

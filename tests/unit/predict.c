@@ -500,6 +500,17 @@ TEST(run_folder_with_its_configuration) {
     EXPECT_STR(
         PREDICT(temp("run/ckpt/step_00000000"), "--greedy", "--prompt_tokens", "4,5"),
         want);
+    EXPECT_STR(PREDICT(temp("run/ckpt"), "--prompt_tokens", "4,5"), want);
+    EXPECT_STR(PREDICT(temp("run/ckpt/step_00000000"), "--prompt_tokens", "4,5"), want);
+    EXPECT(!rename(temp("run/ckpt"), temp("run/best")));
+    EXPECT_STR(PREDICT(temp("run/best"), "--prompt_tokens", "4,5"), want);
+    /* A configuration above that is not theirs is not read. */
+    EXPECT(!rename(temp("run/best"), temp("run/mine")));
+    write_text(config, "nonsense: {\n");
+    PREDICT(temp("run/mine"), "--prompt_tokens", "4,5");
+    worked();
+    EXPECT(!rename(temp("run/mine"), temp("run/ckpt")));
+    write_text(config, "model: {model_config: {do_sample: False}}\n");
     write_text(temp("c.yaml"), arena_printf(arena_new(), "output_dir: %s\n", dir));
     EXPECT_STR(PREDICT(temp("c.yaml"), "--greedy", "--prompt_tokens", "4,5"), want);
     PREDICT(temp("c.yaml"), "--output_dir", temp("elsewhere"), "--prompt_tokens", "4,5");
