@@ -170,14 +170,11 @@ static void to_hf(Convert *c) {
     if (c->force) safetensors_remove_shards(c->out);
     check_hf(c);
     keep_tokenizer(c);
-    printf("%s: config.json, generation_config.json%s and model.safetensors of %s; read "
-           "back "
-           "and equal\n",
-           c->out,
-           run_tokenizer_found(&c->source.tokenizer)
-               ? ", tokenizer.json, tokenizer_config.json"
-               : "",
-           folder);
+    printf(
+        "%s: config.json, generation_config.json%s%s and model.safetensors of %s; read "
+        "back and equal\n",
+        c->out, c->tokenizer ? ", " : "",
+        c->tokenizer ? tokenizer_files(c->mem, c->tokenizer) : "", folder);
 }
 
 /* ---- to stator ---- */

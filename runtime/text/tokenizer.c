@@ -3,6 +3,12 @@
 #include "runtime/text/bpe.h"
 #include "runtime/text/bpe_load.h"
 #include <strings.h>
+#include <unistd.h>
+
+#define JSON_NAME   "tokenizer.json"
+#define CONFIG_NAME "tokenizer_config.json"
+static const char *const along_name[BPE_ALONG] = {
+    "chat_template.jinja", "special_tokens_map.json", "added_tokens.json"};
 
 static Tokenizer *open_bytes(Arena *mem) {
     Tokenizer *t = NEW(mem, Tokenizer);
@@ -49,18 +55,31 @@ static bool of_folder(const TokenizerSpec *spec) {
     return spec->type && !strcmp(spec->type, "GPT2Folder");
 }
 
-const char *tokenizer_config_of(Arena *mem, const TokenizerSpec *spec) {
+/* A file that goes with those of the spec; NULL: it is not there, or none counts. */
+static const char *goes_with(Arena *mem, const TokenizerSpec *spec, const char *name) {
     const char *file = spec->tokenizer_file;
     if (!file && of_folder(spec)) file = spec->vocab_file;
-    return file && file[0] ? beside(mem, file, "tokenizer_config.json") : NULL;
+    return file && file[0] ? beside(mem, file, name) : NULL;
 }
 
-static void take_config_of(Arena *mem, Tokenizer *t, const TokenizerSpec *spec) {
+const char *tokenizer_config_of(Arena *mem, const TokenizerSpec *spec) {
+    return goes_with(mem, spec, CONFIG_NAME);
+}
+
+/* The others are read now: they may be replaced before they are written. */
+static void take_files_of(Arena *mem, Tokenizer *t, const TokenizerSpec *spec) {
     size_t n;
     const char *path = tokenizer_config_of(mem, spec);
-    if (!path) return;
-    char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
-    tokenizer_take_config(mem, t, path, json, n);
+    if (path) {
+        char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
+        tokenizer_take_config(mem, t, path, json, n);
+    }
+    for (int i = 0; i < BPE_ALONG; i++) {
+        path = goes_with(mem, spec, along_name[i]);
+        if (!path) continue;
+        t->along[i].bytes =
+            file_read(mem, path, TOKENIZER_MAX_ALONG_BYTES, &t->along[i].n, EXIT_DATA);
+    }
 }
 
 static const char *named_in(Arena *mem, const char *path, const char *key) {
@@ -98,7 +117,7 @@ static Tokenizer *open_bpe(Arena *mem, const TokenizerSpec *spec) {
         char *json =
             file_read(mem, spec->tokenizer_file, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
         t = tokenizer_of_json(mem, spec->tokenizer_file, json, n);
-        take_config_of(mem, t, spec);
+        take_files_of(mem, t, spec);
         return t;
     }
     if (!spec->vocab_file || !spec->merge_file)
@@ -115,7 +134,7 @@ static Tokenizer *open_bpe(Arena *mem, const TokenizerSpec *spec) {
         file_read(mem, spec->merge_file, TOKENIZER_MAX_FILE_BYTES, &merges_n, EXIT_DATA);
     t = tokenizer_of_vocab(mem, spec->vocab_file, vocab, n, spec->merge_file, merges,
                            merges_n);
-    take_config_of(mem, t, spec);
+    take_files_of(mem, t, spec);
     return t;
 }
 
@@ -275,17 +294,49 @@ static void add_config(Text *out, const Tokenizer *t) {
     text_add(out, "\n}\n");
 }
 
-static void write_made(Arena *mem, const Tokenizer *t, const char *dir) {
-    Text vocab = text_new(mem), merges = text_new(mem), json = text_new(mem);
+static void write_pair(Arena *mem, const Tokenizer *t, const char *dir) {
+    Text vocab = text_new(mem), merges = text_new(mem);
     add_vocab(mem, &vocab, t);
     text_add(&vocab, "\n");
     text_add(&merges, "#version: 0.2\n");
     for (int32_t i = 0; i < t->merges; i++)
         text_add(&merges, "%s\n", merge_text(mem, t, i));
-    add_tokenizer_json(mem, &json, t);
     write_file(mem, dir, "vocab.json", &vocab);
     write_file(mem, dir, "merges.txt", &merges);
-    write_file(mem, dir, "tokenizer.json", &json);
+}
+
+/* Does the folder hold a tokenizer.json, and another one? */
+static bool holds_another(Arena *mem, const char *dir, const Text *json) {
+    const char *path = path_join(mem, dir, JSON_NAME);
+    size_t n;
+    Catch c;
+    if (!file_exists(path)) return false;
+    if (!CATCH(c)) return true;
+    const char *was = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
+    catch_end(&c);
+    return n != json->n || memcmp(was, json->s, n);
+}
+
+/* The chat template of one tokenizer must not stay beside another. */
+static void write_along(Arena *mem, const Tokenizer *t, const char *dir, bool another) {
+    for (int i = 0; i < BPE_ALONG; i++) {
+        Text file = text_new(mem);
+        if (t->along[i].bytes) {
+            text_add_bytes(&file, t->along[i].bytes, t->along[i].n);
+            write_file(mem, dir, along_name[i], &file);
+        } else if (another) {
+            unlink(path_join(mem, dir, along_name[i]));
+        }
+    }
+}
+
+const char *tokenizer_files(Arena *mem, const Tokenizer *t) {
+    Text names = text_new(mem);
+    text_add(&names, "%s%s, %s", t->json ? "" : "vocab.json, merges.txt, ", JSON_NAME,
+             CONFIG_NAME);
+    for (int i = 0; i < BPE_ALONG; i++)
+        if (t->along[i].bytes) text_add(&names, ", %s", along_name[i]);
+    return names.s;
 }
 
 void tokenizer_write(const Tokenizer *t, const char *dir) {
@@ -296,18 +347,19 @@ void tokenizer_write(const Tokenizer *t, const char *dir) {
         arena_free(mem);
         fail(EXIT_DATA, "cannot make %s: %s", dir, strerror(error));
     }
-    if (t->json) {
-        Text json = text_new(mem);
+    Text json = text_new(mem), config = text_new(mem);
+    if (t->json)
         text_add_bytes(&json, t->json, t->json_n);
-        write_file(mem, dir, "tokenizer.json", &json);
-    } else {
-        write_made(mem, t, dir);
-    }
-    Text config = text_new(mem);
+    else
+        add_tokenizer_json(mem, &json, t);
+    bool another = holds_another(mem, dir, &json);
+    if (!t->json) write_pair(mem, t, dir);
+    write_file(mem, dir, JSON_NAME, &json);
     if (t->config)
         text_add_bytes(&config, t->config, t->config_n);
     else
         add_config(&config, t);
-    write_file(mem, dir, "tokenizer_config.json", &config);
+    write_file(mem, dir, CONFIG_NAME, &config);
+    write_along(mem, t, dir, another);
     arena_free(mem);
 }

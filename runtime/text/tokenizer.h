@@ -19,11 +19,17 @@ typedef struct TokenizerSpec {
     const char *type, *vocab_file, *merge_file, *tokenizer_file;
 } TokenizerSpec;
 
-enum { TOKENIZER_MAX_FILE_BYTES = 64 << 20, TOKENIZER_MAX_TEXT_BYTES = 1 << 30 };
+enum {
+    TOKENIZER_MAX_FILE_BYTES = 64 << 20,
+    TOKENIZER_MAX_ALONG_BYTES = 4 << 20, /* of a file that is only taken along */
+    TOKENIZER_MAX_TEXT_BYTES = 1 << 30
+};
 
 /* Opens it; it lives as long as `mem`, and any number of threads may use it at once.
  * The tokenizer_config.json (tokenizer_config_of), if there is one, names the tokens that
- * begin and end a text; otherwise they are those with a usual name.
+ * begin and end a text; otherwise they are those with a usual name. Other files that belong
+ * to it (chat_template.jinja, special_tokens_map.json, added_tokens.json) are kept as they
+ * are, for tokenizer_write.
  * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
  * line, for files that are damaged, disagree, or ask for what is not built in. */
 Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec);
@@ -105,7 +111,10 @@ Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size);
 
 /* Writes tokenizer.json and tokenizer_config.json to `dir`, made if missing; each file
  * whole or not at all: as they were read, or else made. vocab.json and merges.txt too for a
- * BPE that does not come from a tokenizer.json. Fails with EXIT_DATA when it cannot. */
+ * BPE that does not come from a tokenizer.json, and the other files as they were; those that
+ * another tokenizer has left there are removed. Fails with EXIT_DATA when it cannot. */
 void tokenizer_write(const Tokenizer *t, const char *dir);
+/* The names of the files that it writes, with commas between. */
+const char *tokenizer_files(Arena *mem, const Tokenizer *t);
 
 #endif

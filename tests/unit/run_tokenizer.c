@@ -189,14 +189,22 @@ TEST_LIMIT(a_cache_that_cannot_be_written_is_told, 120) {
 
 TEST_LIMIT(the_tokenizer_goes_along, 120) {
     static const char *const places[] = {"run", "run/ckpt", "hf", "back", "moved"};
+    static const char *const along[] = {"chat_template.jinja", "special_tokens_map.json",
+                                        "added_tokens.json"};
     prepare("tok/tokenizer.json", 304);
+    for (int i = 0; i < ARRAY_LEN(along); i++)
+        write_text(in_temp(arena_printf(mem(), "tok/%s", along[i])), along[i]);
     say(0,
         "$S train c.yaml && $S convert --to hf run hf && $S convert --to stator hf back "
         "&& mv run/ckpt moved && rm -r tok");
-    say(0, "mkdir run/ckpt; cp moved/tokenizer.json run/ckpt");
+    say(0, "cp -r moved run/ckpt; rm -r run/ckpt/step*");
     const char *first = text_in("run/tokenizer.json");
-    for (int i = 0; i < ARRAY_LEN(places); i++)
+    for (int i = 0; i < ARRAY_LEN(places); i++) {
         EXPECT_STR(text_in(arena_printf(mem(), "%s/tokenizer.json", places[i])), first);
+        for (int k = 0; k < ARRAY_LEN(along); k++)
+            EXPECT_STR(text_in(arena_printf(mem(), "%s/%s", places[i], along[k])),
+                       along[k]);
+    }
     EXPECT_PART(text_in("hf/tokenizer_config.json"), "\"eos_token\": \"<|endoftext|>\"");
     EXPECT_PART(text_in("hf/generation_config.json"), "\"eos_token_id\": 299");
     const char *words = "--greedy --max_new_tokens 5 'one and' 2>/dev/null";
