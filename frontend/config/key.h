@@ -86,6 +86,11 @@ void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
 void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg);
 /* The value in `cfg` as text; with `yaml` such that key_store reads it back. */
 char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml);
+/* A number, with '_' between digits as in YAML 1.1. False: `s` is none, or not finite. */
+bool key_parse_float(const char *s, double *v);
+/* Whole numbers: 12, 1_000, 0x1f, and 1e4 or 12.0 when nothing is lost. A leading 0 is
+ * refused: YAML 1.1 reads 017 as octal, people do not. */
+bool key_parse_int(const char *s, int64_t *v);
 /* Are both one text, or one number written in two ways? */
 bool key_same_value(const char *a, const char *b);
 /* Name of a type for people: "a whole number". */

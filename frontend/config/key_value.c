@@ -1,6 +1,5 @@
 /* key_value.c - how values of each type of the key table are read and written. */
 #include "frontend/config/key.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -100,95 +99,6 @@ static void check_range(const Key *key, const char *name, const YamlNode *node,
             node->text);
 }
 
-/* A number on its way from the text to `out`. */
-typedef struct Digits {
-    const char *s;
-    char *out;
-    size_t n;
-} Digits;
-
-enum { NUMBER_CHARS = 64, NUMBER_MOST = 60 };
-
-static void take_char(Digits *d) {
-    d->out[d->n++] = *d->s++;
-}
-
-static void take_sign(Digits *d) {
-    if (*d->s == '+' || *d->s == '-') take_char(d);
-}
-
-static bool at_digit(const Digits *d) {
-    return *d->s >= '0' && *d->s <= '9' && d->n < NUMBER_MOST;
-}
-
-/* Takes digits; how many. */
-static int take_digits(Digits *d) {
-    int taken = 0;
-    for (; at_digit(d); taken++) take_char(d);
-    return taken;
-}
-
-/* [+-] digits [. digits] [e [+-] digits], '_' between digits left out as in YAML 1.1,
- * into out[]. False for anything else; *whole: there were only digits. */
-static bool number_syntax(const char *s, char out[NUMBER_CHARS], bool *whole) {
-    Digits d = {.s = s, .out = out};
-    *whole = true;
-    take_sign(&d);
-    int digits = take_digits(&d);
-    for (; *d.s == '_' && digits && d.n < NUMBER_MOST; digits += take_digits(&d)) d.s++;
-    if (*d.s == '.') {
-        *whole = false;
-        take_char(&d);
-        digits += take_digits(&d);
-    }
-    if ((*d.s == 'e' || *d.s == 'E') && digits && d.n < NUMBER_MOST - 10) {
-        *whole = false;
-        take_char(&d);
-        take_sign(&d);
-        if (!take_digits(&d)) return false;
-    }
-    out[d.n] = 0;
-    return !*d.s && digits > 0;
-}
-
-static bool parse_float(const char *s, double *v) {
-    char text[64];
-    bool whole;
-    if (!number_syntax(s, text, &whole)) return false;
-    *v = strtod(text, NULL);
-    return isfinite(*v);
-}
-
-bool key_same_value(const char *a, const char *b) {
-    double x, y;
-    return !strcmp(a, b) || (parse_float(a, &x) && parse_float(b, &y) && x == y);
-}
-
-/* Whole numbers: 12, 1_000, 0x1f, and 1e4 or 12.0 when nothing is lost. A leading 0 is
- * refused: YAML 1.1 reads 017 as octal, people do not. */
-static bool parse_int(const char *s, int64_t *v) {
-    char text[64];
-    bool whole;
-    errno = 0;
-    if (s[0] == '0' && (s[1] == 'x' || s[1] == 'X')) {
-        if (!s[2] || strlen(s) > 18 || s[2 + strspn(s + 2, "0123456789abcdefABCDEF")])
-            return false;
-        *v = strtoll(s, NULL, 16);
-        return errno == 0;
-    }
-    if (!number_syntax(s, text, &whole)) return false;
-    const char *d = text + (text[0] == '+' || text[0] == '-');
-    if (d[0] == '0' && d[1] >= '0' && d[1] <= '9') return false;
-    if (whole) {
-        *v = strtoll(text, NULL, 10);
-        return errno == 0;
-    }
-    double f = strtod(text, NULL);
-    if (!(fabs(f) <= 0x1p53) || f != floor(f)) return false;
-    *v = (int64_t)f;
-    return true;
-}
-
 static bool parse_bool(const char *s, bool *v) {
     static const char *const words[] = {"True", "true", "TRUE", "yes",   "Yes",   "YES",
                                         "on",   "On",   "ON",   "False", "false", "FALSE",
@@ -221,12 +131,12 @@ static bool parse_memory(const char *s, int64_t *v) {
     if (n == 0 || n >= sizeof number) return false;
     memcpy(number, s, n);
     number[n] = 0;
-    if (!parse_float(number, &f)) return false;
+    if (!key_parse_float(number, &f)) return false;
     s += n + (s[n] == ' ');
     int steps = !*s && f == 0 ? 0 : unit_steps(s);
     if (steps < 0) return false;
     int64_t unit = (int64_t)1 << (10 * steps), whole;
-    if (parse_int(number, &whole)) return !__builtin_mul_overflow(whole, unit, v);
+    if (key_parse_int(number, &whole)) return !__builtin_mul_overflow(whole, unit, v);
     if (f * (double)unit >= 0x1p62) return false;
     *v = (int64_t)(f * (double)unit);
     return true;
@@ -264,7 +174,7 @@ static void store_ints(const Key *key, const char *name, const YamlNode *list,
                        int64_t *out) {
     for (int i = 0; i < list->n; i++) {
         const YamlNode *item = list->items[i];
-        if (item->kind != NODE_TEXT || !parse_int(item->text, &out[i]))
+        if (item->kind != NODE_TEXT || !key_parse_int(item->text, &out[i]))
             wrong_type(key, name, item);
         check_range(key, name, item, (double)out[i]);
     }
@@ -308,7 +218,7 @@ static const YamlNode *flat_rows(Arena *a, const YamlNode *list) {
         if (row->kind != NODE_LIST) return NULL;
         for (int i = 0; i < row->n; i++) {
             bool whole = row->items[i]->kind == NODE_TEXT &&
-                         parse_int(row->items[i]->text, &number);
+                         key_parse_int(row->items[i]->text, &number);
             if (!whole) return NULL;
             PUSH(a, flat->items, flat->n, flat->cap, row->items[i]);
         }
@@ -365,9 +275,9 @@ static bool parse_word(KeyKind kind, const char *text, void *field) {
     case KIND_BOOL:
         return parse_bool(text, field);
     case KIND_INT:
-        return parse_int(text, field);
+        return key_parse_int(text, field);
     case KIND_FLOAT:
-        return parse_float(text, field);
+        return key_parse_float(text, field);
     case KIND_MEMORY:
         return parse_memory(text, field);
     default:
