@@ -134,6 +134,19 @@ static void check_found(const Config *cfg) {
             "command does not");
 }
 
+/* MindFormers splits with stages whatever this says, where there is nothing left over. A flag is
+ * for this program. */
+static void note_whole_vocab(Config *cfg, const Strategy *s) {
+    const char *key = "parallel_config.vocab_emb_dp";
+    bool told = config_given(cfg, key) && !config_by_flag(cfg, key);
+    bool even = config_has_source(cfg) || cfg->model_vocab_size % s->tensor == 0;
+    if (told && even && !s->vocab_parallel && s->stages > 1 && s->tensor > 1)
+        config_note(
+            cfg, key,
+            "vocab_emb_dp True: embedding and head are whole on every rank, where "
+            "MindFormers splits them, as there are stages: False does that");
+}
+
 Strategy strategy_of_config(Config *cfg) {
     check_found(cfg);
     Strategy s = {.order = rank_order_of_config(cfg),
@@ -162,6 +175,7 @@ Strategy strategy_of_config(Config *cfg) {
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);
     note_idle_tensor(cfg, &s);
+    note_whole_vocab(cfg, &s);
     s.sequence_parallel &= s.tensor > 1;
     s.vocab_parallel &= s.tensor > 1;
     recompute_of_config(cfg, &s);

@@ -2,6 +2,7 @@
  * those that change a model, its data or its strategy do so. */
 #include "configs.h"
 #include "frontend/model/model.h"
+#include "frontend/model/strategy.h"
 #include "ranks.h"
 
 TEST_LABEL(QUICK);
@@ -261,4 +262,26 @@ TEST_LIMIT(a_plan_needs_no_weights, 120) {
     RUN_EXPECT(0, arena_printf(mem(), "plan %s --load_checkpoint null", config));
     RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("run"), "--load_checkpoint null"));
     SAID_EXPECT("run_mode finetune needs weights to start from");
+}
+
+static Config *parallel_config(const char *keys, const char *vocab) {
+    Config *c = parse(arena_printf(mem(),
+                                   "parallel_config: {pipeline_stage: 2, %s}\n"
+                                   "model: {model_config: {vocab_size: %s}}",
+                                   keys, vocab));
+    strategy_of_config(c);
+    return c;
+}
+
+TEST(whole_vocabularies_beside_stages_are_told) {
+    const char *said = "MindFormers splits them";
+    EXPECT(
+        has_note(parallel_config("model_parallel: 2, vocab_emb_dp: True", "64"), said));
+    /* MindFormers leaves whole what does not divide. */
+    EXPECT(
+        !has_note(parallel_config("model_parallel: 2, vocab_emb_dp: True", "65"), said));
+    EXPECT(
+        !has_note(parallel_config("model_parallel: 2, vocab_emb_dp: False", "64"), said));
+    EXPECT(!has_note(parallel_config("model_parallel: 2", "64"), said));
+    EXPECT(!has_note(parallel_config("vocab_emb_dp: True", "64"), said));
 }
