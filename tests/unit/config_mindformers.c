@@ -285,3 +285,19 @@ TEST(whole_vocabularies_beside_stages_are_told) {
     EXPECT(!has_note(parallel_config("model_parallel: 2", "64"), said));
     EXPECT(!has_note(parallel_config("vocab_emb_dp: True", "64"), said));
 }
+
+TEST(algorithms_of_context_parallelism_by_other_words) {
+    static const struct {
+        const char *word;
+        ContextAlgo algo;
+    } of[] = {{"ulysses_cp", CP_ULYSSES},
+              {"colossalai_cp", CP_RING},
+              {"hybrid_cp", CP_HYBRID},
+              {"hybird_cp", CP_HYBRID}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        Config *c = parse(arena_printf(
+            mem(), "parallel_config: {context_parallel_algo: %s}", of[i].word));
+        EXPECT_INT(c->parallel_config_context_parallel_algo, of[i].algo);
+        expect_round_trip(c);
+    }
+}
