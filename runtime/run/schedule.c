@@ -89,8 +89,8 @@ void schedule_check(const Schedule *s) {
     WANT(s->warmup_steps >= 0, "warmup_steps is %lld; it must be 0 or more",
          (long long)s->warmup_steps);
     if (s->kind == SCHEDULE_CONSTANT) return;
-    WANT(isfinite(s->rate_end) && s->rate_end >= 0 && s->rate_end < s->rate,
-         "lr_end is %g; it must be 0 or more and below learning_rate %g", s->rate_end,
+    WANT(isfinite(s->rate_end) && s->rate_end >= 0 && s->rate_end <= s->rate,
+         "lr_end is %g; it must be 0 or more and not above learning_rate %g", s->rate_end,
          s->rate);
     WANT(
         s->total_steps >= 1 && s->warmup_steps <= s->total_steps,

@@ -301,3 +301,18 @@ TEST(algorithms_of_context_parallelism_by_other_words) {
         expect_round_trip(c);
     }
 }
+
+/* What training would refuse is refused where it stands. */
+TEST(rates_that_cannot_be) {
+    Config *c = parse("lr_schedule: {learning_rate: 1.e-6, lr_end: 1.e-6}");
+    EXPECT(c->lr_schedule_lr_end == 1e-6);
+    EXPECT_FAIL(parse("lr_schedule: {learning_rate: 1.e-6, lr_end: 1.e-5}"), EXIT_CONFIG,
+                "t.yaml:1:45: error: learning_rate 1e-06 is below lr_end 1e-05");
+    EXPECT_FAIL(parse("lr_schedule: {learning_rate: 0}"), EXIT_CONFIG,
+                "t.yaml:1:30: error: learning_rate is 0; it must be above 0");
+    EXPECT_FAIL(parse("lr_schedule: {num_cycles: 0}"), EXIT_CONFIG,
+                "num_cycles is 0; it must be above 0");
+    EXPECT_FAIL(parse("lr_schedule: {type: polynomial, power: 0}"), EXIT_CONFIG,
+                "power is 0; it must be above 0");
+    parse("lr_schedule: {type: constant, num_cycles: 0, power: 0}");
+}

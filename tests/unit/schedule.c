@@ -140,14 +140,27 @@ TEST(weight_decay_ramps) {
            schedule_weight_decay(&w, INT64_MAX) == 0);
 }
 
+TEST(a_rate_that_ends_where_it_begins) {
+    static const ScheduleKind kinds[] = {SCHEDULE_LINEAR,     SCHEDULE_COSINE,
+                                         SCHEDULE_POLYNOMIAL, SCHEDULE_COSINE_RESTARTS,
+                                         SCHEDULE_WSD,        SCHEDULE_INVERSE_SQRT};
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        Schedule s = base(kinds[i]);
+        s.rate_end = s.rate;
+        schedule_check(&s);
+        for (int step = 5; step < 16; step++)
+            EXPECT_NEAR(schedule_rate(&s, step), s.rate, 1e-15);
+    }
+}
+
 TEST(wrong_schedules) {
     Schedule s = base(SCHEDULE_COSINE);
     s.rate = 0;
     EXPECT_FAIL(schedule_check(&s), EXIT_CONFIG, "learning_rate is 0");
     s = base(SCHEDULE_COSINE), s.rate = NAN;
     EXPECT_FAIL(schedule_check(&s), EXIT_CONFIG, "learning_rate is nan");
-    s = base(SCHEDULE_COSINE), s.rate_end = 1;
-    EXPECT_FAIL(schedule_check(&s), EXIT_CONFIG, "lr_end is 1");
+    s = base(SCHEDULE_COSINE), s.rate_end = 1.5;
+    EXPECT_FAIL(schedule_check(&s), EXIT_CONFIG, "lr_end is 1.5");
     s = base(SCHEDULE_COSINE), s.num_cycles = 0;
     EXPECT_FAIL(schedule_check(&s), EXIT_CONFIG, "num_cycles is 0");
     s = base(SCHEDULE_LINEAR), s.total_steps = 3;
