@@ -3,7 +3,7 @@
 
 /* False for what a section is given as to turn it off. */
 static bool tree_asks(const YamlNode *value) {
-    static const char *const off[] = {"False", "false", "no", "off", "0", ""};
+    static const char *const off[] = {"False", "false", "no", "off", "0", "None", ""};
     if (value->kind != NODE_TEXT) return value->n > 0;
     for (int i = 0; i < ARRAY_LEN(off); i++)
         if (!strcmp(value->text, off[i])) return false;

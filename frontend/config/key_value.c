@@ -290,11 +290,22 @@ static bool is_list(const Key *key) {
            key->kind == KIND_TEXT_LIST;
 }
 
+/* A switch of levels: the number of one, of which 0 is off. */
+static bool store_level(const Key *key, const char *name, const YamlNode *node,
+                        bool *field) {
+    int64_t level;
+    if (!key->range[0] || !key_parse_int(node->text, &level)) return false;
+    check_range(key, name, node, (double)level);
+    *field = level != 0;
+    return true;
+}
+
 void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
                Config *cfg) {
     void *field = (char *)cfg + key->offset;
     if (key->kind == KIND_TREE) return;
     bool one = node->kind == NODE_TEXT;
+    if (one && key->kind == KIND_BOOL && store_level(key, name, node, field)) return;
     if (node->kind == NODE_MAP || (!one && !is_list(key)) ||
         (one && !parse_word(key->kind, node->text, field)))
         wrong_type(key, name, node);

@@ -53,6 +53,7 @@ static bool describes_model(const char *path) {
     static const char *const uses[] = {MODEL "seq_length",
                                        MODEL "repetition_penalty",
                                        MODEL "max_decode_length",
+                                       MODEL "max_new_tokens",
                                        MODEL "top_k",
                                        MODEL "top_p",
                                        MODEL "temperature",

@@ -91,7 +91,7 @@ static int64_t choose_total(Arena *mem, const Options *o, const Source *s,
              "shorten the prompt, or --slide: the model then sees its end",
              prompt_name(mem, p), n, (long long)context);
     if (context_of(s) < 2) fail(EXIT_CONFIG, "a context of one token cannot slide");
-    int64_t wanted = option_int(o, "--max_new_tokens", 0);
+    int64_t wanted = option_int(o, "--max_new_tokens", cfg->model_max_new_tokens);
     if (!wanted) {
         int64_t total = MIN(cfg->model_max_decode_length, context);
         if (n >= total)
@@ -141,7 +141,8 @@ static void take_choices(Arena *mem, Config *cfg, const char *path) {
                                        "model.model_config.top_k",
                                        "model.model_config.top_p",
                                        "model.model_config.repetition_penalty",
-                                       "model.model_config.max_decode_length"};
+                                       "model.model_config.max_decode_length",
+                                       "model.model_config.max_new_tokens"};
     const Config *run = config_load(mem, path, 0, NULL);
     for (int i = 0; i < ARRAY_LEN(keys); i++)
         if (config_given(run, keys[i]) && !config_given(cfg, keys[i]))

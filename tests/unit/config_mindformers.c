@@ -302,6 +302,49 @@ TEST(algorithms_of_context_parallelism_by_other_words) {
     }
 }
 
+static const char documented[] =
+    "remove_redundancy: False\n"
+    "context: {save_graphs: 2}\n"
+    "tensorboard: {tensorboard_dir: x, log_loss_scale_to_tensorboard: True}\n"
+    "runner_wrapper: {scale_sense: {type: DynamicLossScaleUpdateCell,\n"
+    "  use_clip_grad: False}}\n"
+    "train_dataset: {column_order: [input_ids], transforms: None}\n"
+    "recompute_config: {parallel_optimizer_comm_recompute: [[1, 2]]}\n"
+    "parallel: {parallel_optimizer_config: {optimizer_weight_shard_size: -1}}\n"
+    "moe_config: {expert_num: 1, shared_expert_num: 0, enable_sdrop: True,\n"
+    "  first_k_dense_replace: 1, comp_comm_parallel: False}\n"
+    "model: {model_config: {max_length: 64, max_new_tokens: 8, min_length: 0,\n"
+    "  min_new_tokens: 0, return_dict_in_generate: False, output_scores: False,\n"
+    "  output_logits: False}}\n"
+    "callbacks:\n"
+    "  - {type: MFLossMonitor, learning_rate: 1.e-4, micro_batch_num: 2,\n"
+    "     micro_batch_interleave_num: 1, origin_epochs: 2, dataset_size: 10,\n"
+    "     initial_epoch: 0, initial_step: 0, global_batch_size: 8,\n"
+    "     gradient_accumulation_steps: 1, check_for_nan_in_loss_and_grad: False}\n";
+
+TEST(keys_of_the_documentation_are_known) {
+    Config *c = parse(documented);
+    EXPECT(c->context_save_graphs && !c->runner_wrapper_use_clip_grad);
+    EXPECT(c->model_max_decode_length == 64 && c->model_max_new_tokens == 8);
+    EXPECT(has_note(c, "callbacks.MFLossMonitor.origin_epochs has no effect"));
+    EXPECT(has_note(c, "moe_config.enable_sdrop has no effect"));
+    EXPECT(!has_note(c, "optimizer_weight_shard_size") && !has_note(c, "transforms"));
+    EXPECT(!has_note(c, "min_length") && !has_note(c, "output_scores"));
+    expect_round_trip(c);
+    EXPECT(!parse("context: {save_graphs: 0}")->context_save_graphs);
+    EXPECT_FAIL(parse("context: {save_graphs: 4}"), EXIT_CONFIG, "0 to 3, not 4");
+    EXPECT_FAIL(parse("profile: 1"), EXIT_CONFIG, "must be True or False");
+    EXPECT_FAIL(parse("context: {jit_level: O1}"), EXIT_CONFIG, "did you mean auto?");
+    EXPECT_FAIL(parse("parallel: {parallel_optimizer_config:\n"
+                      "  {optimizer_weight_shard_size: 2}}"),
+                EXIT_CONFIG, "is not there yet");
+    EXPECT_FAIL(parse("train_dataset: {transforms: [{type: Resize}]}"), EXIT_CONFIG,
+                "is not there yet");
+    EXPECT_FAIL(parse("callbacks:\n  - {type: MFLossMonitor,\n"
+                      "     check_for_nan_in_loss_and_grad: True}"),
+                EXIT_CONFIG, "runner_config.max_skipped_steps 1");
+}
+
 /* What training would refuse is refused where it stands. */
 TEST(rates_that_cannot_be) {
     Config *c = parse("lr_schedule: {learning_rate: 1.e-6, lr_end: 1.e-6}");

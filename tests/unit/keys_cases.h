@@ -122,6 +122,7 @@
     {"model.model_config.add_qkv_bias", LLAMA, "True", NULL},
     {"model.model_config.repetition_penalty", TEXT, "1.7", PREDICT},
     {"model.model_config.max_decode_length", TEXT, "5", PREDICT},
+    {"model.model_config.max_new_tokens", TEXT, "5", PREDICT},
     {"model.model_config.top_k", TEXT, "1", PREDICT},
     {"model.model_config.top_p", TEXT, "0.01", PREDICT},
     {"model.model_config.temperature", TEXT, "0.01", PREDICT},
