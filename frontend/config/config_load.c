@@ -343,9 +343,21 @@ static void set_flag(ConfigState *s, const char *path, const char *value, Source
         fail_at(EXIT_CONFIG, at, "--KEY=null takes the default",
                 "--%s has an empty value", path);
     if (!yaml_utf8_valid(value)) fail_at(EXIT_CONFIG, at, NULL, "--%s: not UTF-8", path);
-    at.col = (int)strlen(path) + 4;
+    if (at.text) at.col = (int)strlen(path) + 4;
     const YamlNode *node = flag_value(s->mem, &key_table[k], value, at);
     s->settings[k] = (Setting){yaml_is_null(node) ? NULL : node, path, true};
+}
+
+enum { FROM = '\x01' }; /* begins the word of config_flag_from; no argument has it */
+
+char *config_flag_from(Arena *a, SourcePos at) {
+    return arena_printf(a, "%c%d:%d:%s", FROM, at.line, at.col, at.file);
+}
+
+static SourcePos flag_place(const char *word) {
+    char *p;
+    int line = (int)strtol(word + 1, &p, 10), col = (int)strtol(p + 1, &p, 10);
+    return (SourcePos){.file = p + 1, .line = line, .col = col};
 }
 
 /* All flags as text, a line each, for messages to quote. */
@@ -353,7 +365,8 @@ static char *flag_lines(Arena *a, int nflags, char **flags) {
     Text t = text_new(a);
     for (int i = 0; i < nflags; i++) {
         bool first = !strncmp(flags[i], "--", 2);
-        if (i) text_add_bytes(&t, first ? "\n" : " ", 1);
+        if (flags[i][0] == FROM && ++i) continue;
+        if (t.n) text_add_bytes(&t, first ? "\n" : " ", 1);
         for (const char *p = flags[i]; *p; p++)
             text_add_bytes(&t, *p == '\n' || *p == '\r' ? " " : p, 1);
     }
@@ -394,7 +407,13 @@ void config_read_flags(ConfigState *s, int nflags, char **flags) {
                0,
                {config_flags_file, flag_lines(s->mem, nflags, flags), 0, 1}};
     while (f.i < nflags) {
-        f.at.line += f.i == 0 || !strncmp(flags[f.i], "--", 2);
+        const SourcePos typed = f.at;
+        bool placed = flags[f.i][0] == FROM;
+        if (placed)
+            f.at = flag_place(flags[f.i++]);
+        else
+            f.at.line += !f.at.line || !strncmp(flags[f.i], "--", 2);
         config_try(s, read_flag, &f);
+        if (placed) f.at = typed;
     }
 }

@@ -18,10 +18,11 @@ bool config_try(ConfigState *s, void (*f)(void *), void *context) {
     return false;
 }
 
-const char config_flags_file[] = "command line";
+const char config_flags_file[] = "command line", config_search_file[] = "the search";
 
 bool config_of_flag(SourcePos at) {
-    return at.file && !strcmp(at.file, config_flags_file);
+    return at.file &&
+           (!strcmp(at.file, config_flags_file) || !strcmp(at.file, config_search_file));
 }
 
 /* Flags come last; a file where its first problem was found. */

@@ -34,6 +34,7 @@ void config_note(Config *cfg, const char *path, const char *fmt, ...) {
     va_end(ap);
     Arena *a = cfg->state->mem;
     SourcePos at = config_where(cfg, path);
+    if (at.file && !strcmp(at.file, config_search_file)) return;
     char *note = at.line ? arena_printf(a, "%s:%d: %s", at.file, at.line, line)
                          : arena_strdup(a, line);
     make_printable(note, LINES_NONE);

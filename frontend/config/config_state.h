@@ -48,9 +48,13 @@ void config_fail_all(const ConfigState *s);
 void config_read_file(ConfigState *s, const char *path);
 void config_read_text(ConfigState *s, const char *name, const char *text, size_t n);
 void config_read_flags(ConfigState *s, int nflags, char **flags);
-/* What stands for the file of a place in the flags; is that such a place? */
-extern const char config_flags_file[];
+/* What stands for the file of a place in the flags, and of one in those of a search: nobody wrote
+ * these, so there are no notes about them. Is that a place in either? */
+extern const char config_flags_file[], config_search_file[];
 bool config_of_flag(SourcePos at);
+/* A word before a flag, one word, that a program hands over: where its value was written. Without
+ * it messages say that it is of the command line. */
+char *config_flag_from(Arena *a, SourcePos at);
 
 /* A line about each of the keys that were added since; of many one line that names them. */
 void config_add_needless(Config *cfg, int key, const char *why);

@@ -22,9 +22,32 @@ static void add(Arena *mem, ConfigWords *w, const char *flag) {
     PUSH(mem, w->flag, w->nflags, w->flag_cap, arena_strdup(mem, flag));
 }
 
+/* A flag that no user wrote. */
+static void add_own(Arena *mem, ConfigWords *w, const char *flag) {
+    const SourcePos at = {.file = config_search_file};
+    PUSH(mem, w->flag, w->nflags, w->flag_cap, config_flag_from(mem, at));
+    add(mem, w, flag);
+}
+
+static bool has_key_of(char *const *flag, int n, const char *other) {
+    size_t bytes = strcspn(other, "=") + 1;
+    for (int i = 0; i < n; i++)
+        if (!strncmp(flag[i], other, bytes)) return true;
+    return false;
+}
+
 /* The last flag counts. One rank has no use for a mode. */
 static void end_asking(Arena *mem, ConfigWords *w, int ranks) {
-    add(mem, w, ranks > 1 ? "--" MODE "=1" : "--" MODE "=0");
+    add_own(mem, w, ranks > 1 ? "--" MODE "=1" : "--" MODE "=0");
+}
+
+/* What was found, in which keys that the user gave by flags are as they were. */
+static void add_found(Arena *mem, ConfigWords *to, const SearchOptions *o,
+                      const Verified *best) {
+    for (int i = 0; i < best->nflags; i++) {
+        bool given = has_key_of(o->flag, o->nflags, best->flag[i]);
+        (given ? add : add_own)(mem, to, best->flag[i]);
+    }
 }
 
 static const char *tell(Arena *mem, const SearchOptions *o, const SearchResult *r,
@@ -49,7 +72,7 @@ static ConfigWords search(Arena *mem, Arena *own, const ConfigWords *w, int rank
     SearchResult r = search_run(own, &o);
     search_check_found(&o, &r);
     ConfigWords found = {.path = w->path};
-    for (int i = 0; i < r.top[0].nflags; i++) add(mem, &found, r.top[0].flag[i]);
+    add_found(mem, &found, &o, &r.top[0]);
     end_asking(mem, &found, o.ranks);
     *said = tell(mem, &o, &r, clock_seconds() - start);
     return found;
@@ -79,7 +102,7 @@ static const char *value_of(Arena *mem, const Config *cfg, const char *path) {
 static void take(Arena *mem, const Config *run, const Config *now, const char *key,
                  ConfigWords *to) {
     if (!config_given(run, key) && !config_given(now, key)) return;
-    add(mem, to, arena_printf(mem, "--%s=%s", key, value_of(mem, run, key)));
+    add_own(mem, to, arena_printf(mem, "--%s=%s", key, value_of(mem, run, key)));
 }
 
 ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *path) {
@@ -91,7 +114,7 @@ ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *pat
         take(mem, run, now, beside_knobs[i], &all);
     char **flag = search_first_names(mem, now, w->nflags, w->flag);
     for (int i = 0; i < w->nflags; i++) add(mem, &all, flag[i]);
-    add(mem, &all, arena_printf(mem, "--" MODE "=%s", config_value(run, mem, MODE)));
+    add_own(mem, &all, arena_printf(mem, "--" MODE "=%s", config_value(run, mem, MODE)));
     return all;
 }
 

@@ -60,6 +60,13 @@ static void add_flag(Arena *mem, Flags *f, const char *key, const char *value) {
     PUSH(mem, f->s, f->n, f->cap, arena_printf(mem, "--%s=%s", key, value));
 }
 
+/* As it was written in the configuration of a run. */
+static void add_taken(Arena *mem, Flags *f, const Config *run, const char *key) {
+    char *from = config_flag_from(mem, config_where(run, key));
+    PUSH(mem, f->s, f->n, f->cap, from);
+    add_flag(mem, f, key, config_value(run, mem, key));
+}
+
 /* Where flags say that the data are. */
 static bool path_by_flag(const Options *o) {
     return by_flag(o, LOADER "dataset_dir") || by_flag(o, LOADER "data_path");
@@ -77,7 +84,7 @@ static void take_keys(const Options *o, Flags *f, const char *path, bool data,
         bool taken = is_taken(key, data, type) && config_given(run, key);
         /* A text that is given as empty is one that is not given; no flag may be empty. */
         if (is_data_path(key) && path_by_flag(o)) continue;
-        if (taken && value[0] && !by_flag(o, key)) add_flag(o->mem, f, key, value);
+        if (taken && value[0] && !by_flag(o, key)) add_taken(o->mem, f, run, key);
     }
 }
 

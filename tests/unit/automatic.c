@@ -87,6 +87,21 @@ TEST(nothing_is_said_of_keys_that_nobody_wrote) {
     }
 }
 
+/* Nor those of a file that a search set anew. */
+TEST(nothing_is_said_of_what_a_search_set) {
+    char *path = temp("parts.yaml");
+    config(1, "");
+    write_text(path, "base_config: mode1.yaml\nparallel: {parallel_mode: 2}\n"
+                     "micro_batch_interleave_num: 2\n");
+    run(cmd_plan, path, (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "parallel_mode 2: the fastest of ");
+    EXPECT(!strstr(printed, "no effect") && !strstr(printed, "command line"));
+    run(cmd_plan, path, "--micro_batch_interleave_num=2", (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "command line:1: micro_batch_interleave_num has no effect");
+}
+
 TEST(shrunk_models_have_the_strategy_too) {
     run(cmd_simulate, config(2, ""), "-n", "4", "--machine", machine("h100"),
         "--parallel_config.data_parallel=1", (char *)NULL);

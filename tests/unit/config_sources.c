@@ -1,6 +1,7 @@
 /* config_sources.c - configurations from files that name others, and from flags: what goes before
  * what, and every refusal of a file or a flag. */
 #include "configs.h"
+#include "frontend/config/config_state.h"
 #include <sys/stat.h>
 
 TEST(override_order) {
@@ -124,4 +125,25 @@ TEST(set_flag) {
     EXPECT(config_given(cfg, "runner_config.max_steps"));
     EXPECT_FAIL(config_set_flag(cfg, "seed", "x"), EXIT_CONFIG, "--seed=x");
     EXPECT(cfg->seed == 0 && !config_given(cfg, "seed"));
+}
+
+/* Words that a program hands over, with the place of their value; those typed keep theirs. */
+TEST(flags_of_another_place) {
+    Arena *a = arena_new();
+    char *from =
+        config_flag_from(a, (SourcePos){.file = "run/config.yaml", .line = 7, .col = 3});
+    char *search = config_flag_from(a, (SourcePos){.file = config_search_file});
+    Config *c = FLAGS(from, "--seed=3", "--train_steps=4", search,
+                      "--runner_config.gradient_accumulation_steps=2", "--epochs=2");
+    EXPECT_INT(config_where(c, "seed").line, 7);
+    EXPECT_STR(config_where(c, "seed").file, "run/config.yaml");
+    EXPECT_INT(config_where(c, "runner_config.epochs").line, 2);
+    EXPECT(!config_by_flag(c, "seed") && config_by_flag(c, "runner_config.max_steps"));
+    EXPECT(config_by_flag(c, "runner_config.gradient_accumulation_steps"));
+    EXPECT_INT(c->parallel_config_micro_batch_num, 2);
+    EXPECT_INT(c->n_notes, 0);
+    EXPECT_FAIL(FLAGS(from, "--seed=x"), EXIT_CONFIG, "run/config.yaml:7:3: error: seed");
+    EXPECT_FAIL(FLAGS(from, "--seed=3", "--epochs=x"), EXIT_CONFIG,
+                "command line:1:10: error: epochs must be a whole number, not \"x\"\n"
+                "    --epochs=x");
 }
