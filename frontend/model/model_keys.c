@@ -190,6 +190,7 @@ void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
     if (config_given(cfg, MODEL "hidden_act") && !same_act(s, cfg->model_hidden_act))
         contradicts(cfg, MODEL "hidden_act", from, "another one");
     if (config_given(cfg, MODEL "expand_ratio") &&
+        !config_given(cfg, MODEL "ffn_hidden_size") &&
         llround((double)s->hidden * cfg->model_expand_ratio) != s->ffn)
         contradicts(cfg, MODEL "expand_ratio", from,
                     arena_printf(cfg->state->mem, "an MLP of %lld", (long long)s->ffn));

@@ -264,6 +264,34 @@ TEST_LIMIT(a_plan_needs_no_weights, 120) {
     SAID_EXPECT("run_mode finetune needs weights to start from");
 }
 
+/* What has no effect in training contradicts nothing afterwards. */
+TEST_LIMIT(a_ratio_that_another_key_replaces, 120) {
+    const char *config = in_temp("c.yaml"), *run = in_temp("run");
+    const char *eval = arena_printf(mem(), "eval %s --data %s", run, in_temp("t.txt"));
+    write_text(in_temp("t.txt"),
+               "one and one is two, and two and two is four, and so on");
+    write_text(config, "model: {model_config: {vocab_size: 256, hidden_size: 32,\n"
+                       "num_layers: 1, num_heads: 2, seq_length: 32, expand_ratio: 4,\n"
+                       "ffn_hidden_size: 96}}\n"
+                       "train_dataset: {data_loader: {dataset_dir: embedded}}\n"
+                       "runner_config: {max_steps: 1, batch_size: 2}\n");
+    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, eval);
+    const char *again = arena_printf(mem(),
+                                     "--load_checkpoint %s "
+                                     "--resume_training False",
+                                     run);
+    RUN_EXPECT(0, words(config, in_temp("again"), again));
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "%s --model.model_config.ffn_hidden_size 64", eval));
+    SAID_EXPECT("ffn_hidden_size is 64, but the weights of");
+    /* What is wrong in the configuration of a run is told where it stands there. */
+    write_text(path_join(mem(), run, "config.yaml"),
+               "model:\n  model_config:\n    expand_ratio: 5\n");
+    RUN_EXPECT(EXIT_CONFIG, eval);
+    SAID_EXPECT("run/config.yaml:3:19: error: model.model_config.expand_ratio is 5");
+}
+
 static Config *parallel_config(const char *keys, const char *vocab) {
     Config *c = parse(arena_printf(mem(),
                                    "parallel_config: {pipeline_stage: 2, %s}\n"
