@@ -15,7 +15,7 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
     const Key *key = &key_table[k];
     const Setting *s = &cfg->state->settings[k];
     Arena *a = cfg->state->mem;
-    if (!s->value || key->cat == CAT_WORKS) return;
+    if (!s->value || key->cat == CAT_WORKS || key->cat == CAT_MAPPED) return;
     if (key->kind == KIND_TREE && key->cat == CAT_NOT_YET) {
         if (!tree_asks(s->value)) return;
         fail_at(EXIT_CONFIG, s->value->at, NULL, "%s is not there yet: %s; leave it out",
@@ -28,9 +28,7 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
     const char *value = key_text(a, key, cfg, false);
     const char *neutral = key_text(a, key, defaults, false);
     if (!strcmp(value, neutral)) return;
-    if (key->cat == CAT_MAPPED) {
-        config_note(cfg, key->path, "%s: %s", s->name, key->why);
-    } else if (key->cat == CAT_FIXED) {
+    if (key->cat == CAT_FIXED) {
         config_note(cfg, key->path, "%s is %s, not %.100s: %s", s->name, neutral, value,
                     key->why);
         key_store_text(a, key, key->def, cfg);
@@ -39,6 +37,17 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
                 s->name, value, key->cat == CAT_NOT_YET ? "not there yet" : "refused",
                 key->why, neutral[0] ? neutral : "\"\"");
     }
+}
+
+/* Of a key that acts as another one, where it acts: other lines say where it does not. */
+static void note_mapped(Config *cfg, const Config *defaults, int k) {
+    const Key *key = &key_table[k];
+    const Setting *s = &cfg->state->settings[k];
+    Arena *a = cfg->state->mem;
+    if (key->cat != CAT_MAPPED || !s->value || cfg->state->broken[k]) return;
+    if (strcmp(key_text(a, key, cfg, false), key_text(a, key, defaults, false)) &&
+        !config_idle(cfg, key->path))
+        config_note(cfg, key->path, "%s: %s", s->name, key->why);
 }
 
 /* As config.json of a Hugging Face folder says what a model is, and what it has then. */
@@ -154,6 +163,7 @@ static Config *build(ConfigState *state) {
     for (b.k = 0; b.k < N_KEYS; b.k++) try_key(&b, say_category);
     config_note_needless(b.cfg);
     config_derive(b.cfg);
+    for (b.k = 0; b.k < N_KEYS; b.k++) note_mapped(b.cfg, b.defaults, b.k);
     config_check(b.cfg);
     config_fail_all(state);
     return b.cfg;

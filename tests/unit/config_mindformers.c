@@ -387,3 +387,17 @@ TEST(rates_that_cannot_be) {
                 "power is 0; it must be above 0");
     parse("lr_schedule: {type: constant, num_cycles: 0, power: 0}");
 }
+
+/* A key that acts as another one says so only where it does. */
+TEST(one_line_for_a_key_that_acts_as_another) {
+    Config *c = parse("runner_config: {gradient_accumulation_steps: 8}\n"
+                      "parallel: {pipeline_stages: 2}\n"
+                      "model: {model_config: {model_type: llama, type: GPT2Config}}");
+    EXPECT(has_note(c, "pipeline_stages: acts as parallel_config.pipeline_stage"));
+    EXPECT(!has_note(c, "gradient_accumulation_steps") && !has_note(c, "model_type"));
+    strategy_of_config(c);
+    EXPECT(has_note(c, "gradient_accumulation_steps has no effect: with a pipeline"));
+    EXPECT(has_note(c, "model_type has no effect: type says what the model is"));
+    c = parse("runner_config: {gradient_accumulation_steps: 8}");
+    EXPECT(has_note(c, "acts as parallel_config.micro_batch_num"));
+}
