@@ -94,15 +94,26 @@ const char *search_limit(const SearchOptions *o) {
     return arena_strdup(o->cfg->state->mem, human(o->limit_bytes, "B").s);
 }
 
+/* Flags for keys that a search chooses leave fewer choices; what else there is may allow none. */
+static _Noreturn void refuse_all(const SearchOptions *s) {
+    for (int i = 0; i < KNOBS; i++)
+        if (config_by_flag(s->cfg, knob_key[i]))
+            fail(EXIT_CONFIG,
+                 "no strategy of %d ranks has the keys that are given\n    hint: leave "
+                 "out flags",
+                 s->ranks);
+    fail(EXIT_CONFIG,
+         "no strategy of %d ranks is possible: stator search says why each is refused\n"
+         "    hint: another number of ranks, or of sequences a step (batch_size x "
+         "micro_batch_num)",
+         s->ranks);
+}
+
 void search_check_found(const SearchOptions *s, const SearchResult *r) {
     if (r->ntop) return;
     if (r->stopped)
         fail(EXIT_SIGNALLED, "stopped before a strategy was planned that fits");
-    if (!r->choices)
-        fail(EXIT_CONFIG,
-             "no strategy of %d ranks has the keys that are given\n    hint: leave "
-             "out flags",
-             s->ranks);
+    if (!r->choices) refuse_all(s);
     if (r->gave_up)
         fail(EXIT_MEMORY,
              "none of the %d fastest strategies that were planned fits %s of memory on a "

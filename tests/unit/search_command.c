@@ -16,6 +16,21 @@ TEST(what_no_strategy_has_is_refused) {
     refused(EXIT_DATA, "cannot write /nonexistent/x");
 }
 
+/* Nobody gave a flag that could be left out. */
+TEST(ranks_that_no_strategy_has_are_refused) {
+    char *path = temp("small.yaml");
+    write_text(path,
+               "model: {model_config: {vocab_size: 256, seq_length: 15, hidden_size: "
+               "16,\nnum_layers: 1, num_heads: 1}}\n"
+               "parallel_config: {data_parallel: 1, model_parallel: 7}\n"
+               "runner_config: {batch_size: 2}\n");
+    run(cmd_search, path, "-n", "7", (char *)NULL);
+    refused(EXIT_CONFIG, "no strategy of 7 ranks is possible");
+    EXPECT_PART(message, "hint: another number of ranks, or of sequences a step");
+    run(cmd_search, path, "-n", "7", "--parallel_config.pipeline_stage=1", (char *)NULL);
+    refused(EXIT_CONFIG, "no strategy of 7 ranks has the keys that are given");
+}
+
 TEST(parts_that_are_asked_for_stay) {
     SEARCH("--parallel_config.model_parallel", "1", "--parallel_config.context_parallel",
            "1", "--micro_batch_interleave_num", "2");
