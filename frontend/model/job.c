@@ -244,20 +244,66 @@ static void check_bytes(const Job *j) {
         (long long)vocab);
 }
 
+static const char *const tokenizer_keys[] = {LOADER "tokenizer_file", LOADER "vocab_file",
+                                             LOADER "merge_file"};
+
+/* "": it is not given. */
+static const char *tokenizer_file_of(const Job *j, int key) {
+    return config_value(j->cfg, j->mem, tokenizer_keys[key]);
+}
+
+/* The key of the file that could not be read; NULL: no key says it. */
+static const char *key_of_failure(const Job *j, const char *message) {
+    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++) {
+        const char *file = tokenizer_file_of(j, i);
+        if (file[0] && strstr(message, file)) return tokenizer_keys[i];
+    }
+    return NULL;
+}
+
+/* Flags with which there is no tokenizer. */
+static const char *without_tokenizer(const Job *j) {
+    Text t = text_new(j->mem);
+    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
+        if (tokenizer_file_of(j, i)[0])
+            text_add(&t, "%s--%s null", t.n ? " " : "", tokenizer_keys[i]);
+    return t.s;
+}
+
+/* Where it is needed: a failure inside of a file has a place of its own. */
+static _Noreturn void refuse_tokenizer(const Job *j, const Catch *c, bool text) {
+    const char *said = arena_strdup(j->mem, catch_text(c));
+    const char *key = c->at.file ? NULL : key_of_failure(j, said);
+    if (!key) fail_again(c->code, arena_strdup(j->mem, c->message));
+    const char *hint = arena_printf(j->mem, "%s: data that are token numbers need none",
+                                    without_tokenizer(j));
+    fail_at(c->code, config_where(j->cfg, key), text ? NULL : hint, "%s", said);
+}
+
+static void note_no_tokenizer(const Job *j, const Catch *c, bool named) {
+    const char *key = named ? key_of_failure(j, c->message) : NULL, *place = "";
+    SourcePos at = key ? config_where(j->cfg, key) : (SourcePos){0};
+    if (comm_rank() != 0) return;
+    if (at.line) place = arena_printf(j->mem, "%s:%d: ", at.file, at.line);
+    if (named)
+        say_aside("note: %s%s: training needs it, or %s", place, catch_text(c),
+                  without_tokenizer(j));
+    else
+        say_aside("note: the run keeps no tokenizer: %s", catch_text(c));
+}
+
 /* One that was only found is not needed for data that are tokens: then a file that is not
- * understood costs a line, not the run. */
+ * understood costs a line, not the run. A plan needs none that is named. */
 static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) {
     const Config *cfg = j->cfg;
     LoaderType type = cfg->train_dataset_data_loader_type;
-    bool named = cfg->train_dataset_data_loader_tokenizer_file[0] ||
-                 cfg->train_dataset_data_loader_vocab_file[0] ||
-                 cfg->train_dataset_data_loader_merge_file[0];
-    if ((named && !j->plans) || type == LOADER_TEXT_FILE || type == LOADER_WEBTEXT)
-        return tokenizer_open(j->mem, spec);
+    bool text = type == LOADER_TEXT_FILE || type == LOADER_WEBTEXT, named = false;
+    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
+        named |= tokenizer_file_of(j, i)[0] != 0;
     Catch c;
     if (!CATCH(c)) {
-        if (comm_rank() == 0)
-            say_aside("note: the run keeps no tokenizer: %s", catch_text(&c));
+        if (text || (named && !j->plans)) refuse_tokenizer(j, &c, text);
+        note_no_tokenizer(j, &c, named);
         return NULL;
     }
     const Tokenizer *t = tokenizer_open(j->mem, spec);

@@ -367,7 +367,7 @@ TEST_LIMIT(refused, 60) {
     EXPECT_PART(say(2, "$S train c.yaml"), "has 300 ids, the model a vocabulary of 299");
     EXPECT_PART(say(2, "$S plan c.yaml"), "hint: vocab_size 300");
     prepare("none.json", 304);
-    EXPECT_PART(say(3, "$S train c.yaml"), "cannot open none.json");
+    EXPECT_PART(say(3, "$S train c.yaml"), "c.yaml:6:62: error: cannot open none.json");
     EXPECT_PART(
         say(2, "$S train c.yaml --tokenizer_file null --model.model_config.vocab_size "
                "300"),
@@ -389,6 +389,15 @@ TEST_LIMIT(refused, 60) {
                        "p_text_document --train_dataset.data_loader.split '[]' "
                        "--model.model_config.vocab_size 320"),
                 "note: the run keeps no tokenizer");
+#define PAIR                                                                             \
+    "c.yaml --train_dataset.data_loader.type MegatronIndexed --dataset_dir "             \
+    "p_text_document --train_dataset.data_loader.split '[]' "                            \
+    "--model.model_config.vocab_size 320 --tokenizer_file none.json"
+    EXPECT_PART(say(3, "$S train " PAIR), "error: cannot open none.json");
+    EXPECT_PART(say(3, "$S train " PAIR),
+                "hint: --train_dataset.data_loader.tokenizer_file null: data that are");
+    EXPECT_PART(say(0, "$S plan " PAIR), "note: command line:5: cannot open none.json");
+#undef PAIR
     EXPECT_PART(say(2,
                     "$S preprocess --input text.txt --tokenizer-file tok/tokenizer.json "
                     "--output-prefix q >/dev/null; $S plan c.yaml --tokenizer_file null "
