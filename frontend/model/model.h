@@ -61,6 +61,8 @@ bool model_ends_text(const ModelSpec *s, int64_t token);
 ModelSpec model_spec_of_config(const Config *cfg);
 /* How extend_method stretches rotary positions; NTK changes their base alone. */
 RopeScaling model_rope_of_config(const Config *cfg);
+/* The base of rotary positions: rotary_base, which NTK multiplies. */
+double model_rope_base_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text. Of a
  * generation_config.json in the folder the tokens that end a text are taken.
  * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with

@@ -106,10 +106,19 @@ static const char *loaded_value(const Config *cfg, const KeyField *f,
     return config_value(other, a, f->path);
 }
 
-/* As keys say it: num_layers counts those of noop_layers too. */
+/* The number of the key where it gives this base: a quotient is rounded. */
+static double rotary_base_as_key(const Config *cfg, const ModelSpec *s) {
+    if (s->rope_base == model_rope_base_of_config(cfg)) return cfg->model_rotary_base;
+    bool ntk = cfg->model_extend_method == EXTEND_NTK;
+    return s->rope_base / (ntk ? cfg->model_scaling_factor : 1);
+}
+
+/* As keys say it: num_layers counts those of noop_layers too, and NTK multiplies
+ * rotary_base. */
 static ModelSpec as_keys(const Config *cfg, const ModelSpec *s) {
     ModelSpec k = *s;
     k.layers += cfg->parallel_config_noop_layers.n;
+    k.rope_base = rotary_base_as_key(cfg, s);
     return k;
 }
 
@@ -141,9 +150,11 @@ static void check_kind(const Config *cfg, const ModelSpec *s, const char *from) 
 /* Positions may be stretched as they are. */
 static void check_stretch(const Config *cfg, const ModelSpec *s, const char *from) {
     const RopeScaling asked = model_rope_of_config(cfg), *has = &s->rope;
-    bool same = cfg->model_extend_method != EXTEND_NTK && asked.type == has->type &&
-                asked.factor == has->factor && asked.original == has->original &&
-                asked.low == has->low && asked.high == has->high;
+    bool other_base = cfg->model_extend_method == EXTEND_NTK &&
+                      model_rope_base_of_config(cfg) != s->rope_base;
+    bool same = !other_base && asked.type == has->type && asked.factor == has->factor &&
+                asked.original == has->original && asked.low == has->low &&
+                asked.high == has->high;
     if (config_given(cfg, MODEL "extend_method") && !same)
         contradicts(cfg, MODEL "extend_method", from, "rotary positions of another kind");
 }

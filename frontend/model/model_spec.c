@@ -154,6 +154,11 @@ RopeScaling model_rope_of_config(const Config *c) {
     return r;
 }
 
+double model_rope_base_of_config(const Config *c) {
+    bool ntk = c->model_extend_method == EXTEND_NTK;
+    return c->model_rotary_base * (ntk ? c->model_scaling_factor : 1);
+}
+
 ModelSpec model_spec_of_config(const Config *c) {
     check_config(c);
     ModelSpec s = {.family = c->model_type,
@@ -169,7 +174,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .norm = c->model_normalization,
                    .norm_eps = c->model_norm_epsilon,
                    .positions = c->model_position_embedding_type,
-                   .rope_base = c->model_rotary_base,
+                   .rope_base = model_rope_base_of_config(c),
                    .rope = model_rope_of_config(c),
                    .rotary_percent = c->model_rotary_percent,
                    .parallel_residual = c->model_use_parallel_residual,
@@ -191,7 +196,6 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .bos_token = c->model_bos_token,
                    .pad_token = c->model_pad_token};
     act_of_config(&s, c->model_hidden_act);
-    if (c->model_extend_method == EXTEND_NTK) s.rope_base *= c->model_scaling_factor;
     if (c->model_eos_token >= 0) s.eos[s.n_eos++] = c->model_eos_token;
     model_spec_check(&s);
     return s;

@@ -1,0 +1,37 @@
+/* eval_keys.c - stator eval of a run and of its configuration: keys that say of the model what
+ * its weights do not keep as it was said. */
+#include "evaluated.h"
+#include <math.h>
+
+static double loss_of(const char *what, const char *more) {
+    return evaluated(arena_printf(mem(), "%s --data %s %s", what,
+                                  evaluated_text("part.txt", 1003), more))
+        .loss;
+}
+
+static const char *with_keys(const char *keys) {
+    return arena_printf(mem(), "--model.model_config.type LlamaConfig %s", keys);
+}
+
+/* NTK is another base of plain rotary positions. */
+TEST_LIMIT(ntk_is_its_base, 120) {
+    const char *const bases[] = {"", "--model.model_config.rotary_base 700.1 "};
+    const char *factor = "--model.model_config.extend_method NTK "
+                         "--model.model_config.scaling_factor.factor ";
+    for (int i = 0; i < ARRAY_LEN(bases); i++) {
+        const char *keys = with_keys(arena_printf(mem(), "%s3.3 %s", factor, bases[i]));
+        const char *run = evaluated_run(arena_printf(mem(), "--resume never %s", keys));
+        double loss = loss_of(run, "");
+        const char *config = arena_printf(mem(), "%s --init_from %s %s",
+                                          runs_small_config(12, 6), run, keys);
+        EXPECT(loss_of(config, "") == loss);
+        const char *next = in_temp("next");
+        RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s --resume never",
+                                   config, next));
+        EXPECT(isfinite(loss_of(next, "")));
+        RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "eval %s %s5", run, factor));
+        SAID_EXPECT(i ? "rotary_base is 700.1, but the weights of "
+                      : "extend_method is NTK, but the weights of ");
+    }
+    SAID_EXPECT("have 462.066");
+}
