@@ -37,6 +37,7 @@ static bool is_data_path(const char *key) {
 static bool is_taken(const char *key, bool data, const char *type) {
     if (!strcmp(key, LOADER "data_cache_path")) return false;
     if (begins(key, LOADER)) return data || reads_data(key, type);
+    if (!strcmp(key, "parallel_config.noop_layers")) return true; /* in num_layers */
     return begins(key, "train_dataset.") || begins(key, "model.model_config.") ||
            !strcmp(key, "runner_config.batch_size") || !strcmp(key, "seed");
 }

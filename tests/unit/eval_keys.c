@@ -35,3 +35,13 @@ TEST_LIMIT(ntk_is_its_base, 120) {
     }
     SAID_EXPECT("have 462.066");
 }
+
+/* num_layers of the run counts them. */
+TEST_LIMIT(noop_layers_are_of_the_model, 120) {
+    const char *run = evaluated_run("--model.model_config.num_layers 4 "
+                                    "--parallel_config.noop_layers 1,3");
+    const char *checkpoints = path_join(mem(), run, "ckpt");
+    double loss = loss_of(run, "");
+    EXPECT(loss == loss_of(checkpoints, "--model.model_config.seq_length 16 "
+                                        "--runner_config.batch_size 2"));
+}
