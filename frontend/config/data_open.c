@@ -104,9 +104,7 @@ bool data_has_part(const Config *cfg, DataSplit which) {
 
 bool data_has_split(const Config *cfg, DataSplit which) {
     if (which == SPLIT_TRAIN) return true;
-    bool asked = cfg->runner_config_eval_iters > 0;
-    if (split_samples_given(cfg, which) > -2) asked = true;
-    return asked && data_has_part(cfg, which);
+    return cfg->runner_config_eval_iters > 0 && data_has_part(cfg, which);
 }
 
 static int64_t product(const Config *cfg, int64_t a, int64_t b) {

@@ -29,7 +29,7 @@ const char *data_path_given(const Config *cfg);
 int64_t data_eod(const Config *cfg);
 
 /* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
- * a share above 0 for it, and eval_iters above 0 or GPTDataset's num_samples that names it. */
+ * a share above 0 for it, and eval_iters above 0. */
 bool data_has_split(const Config *cfg, DataSplit which);
 /* The same whatever eval_iters says. */
 bool data_has_part(const Config *cfg, DataSplit which);

@@ -277,7 +277,7 @@ static ValidPart open_test(Train *t) {
 
 /* A test part that nobody asked for, of a default, is not taken. */
 static bool asks_for_test(const Config *cfg) {
-    return data_has_split(cfg, SPLIT_TEST) && cfg->runner_config_eval_iters > 0 &&
+    return data_has_split(cfg, SPLIT_TEST) &&
            config_given(cfg, "train_dataset.data_loader.split");
 }
 

@@ -83,6 +83,10 @@ TEST(which_splits_there_are) {
     EXPECT(data_has_split(cfg, SPLIT_VALID) && data_has_split(cfg, SPLIT_TEST));
     cfg = config(loader, "eval_iters: 0");
     EXPECT(data_has_split(cfg, SPLIT_TRAIN) && !data_has_split(cfg, SPLIT_VALID));
+    cfg = config(arena_printf(mem, "%s\n    num_samples: [200, 20, 5]", loader),
+                 "eval_iters: 0");
+    EXPECT(!data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
+    EXPECT(data_has_part(cfg, SPLIT_VALID));
     cfg = config(arena_printf(mem, "%s\n    split: [90, 10, 0]", loader), "");
     EXPECT(data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
     DataShape shape = {.rows = 1, .seq = 4, .step_rows = 1, .steps = 5};
