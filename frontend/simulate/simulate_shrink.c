@@ -12,9 +12,8 @@ enum {
     LEAST_HEADS = 2,
     LEAST_HEAD_DIM = 4,
     LEAST_WIDTH = 8, /* a norm over two numbers knows their order alone */
-    /* Norms of queries and keys and of what layers add, one behind the other, make much of what
-     * 16 bits round where they are over few numbers: the shrunken model would be worse than the
-     * model is. */
+    /* Norms of what layers add, one behind the other, make much of what 16 bits round where they
+     * are over few numbers: the shrunken model would be worse than the model is. */
     LEAST_HEAD_DIM_OF_NORMS = 16,
     LEAST_WIDTH_OF_NORMS = 32,
     LEAST_VOCAB = 48,
@@ -311,8 +310,7 @@ static void shrink(Arena *mem, SimulateJob *s, const Plan *plan) {
     Job *j = &s->job;
     const Strategy *t = &was->strategy;
     int64_t parts = parts_of_entries(t), tile_bytes = s->tile_bytes;
-    bool normed = was->spec.qk_norm && was->spec.sandwich &&
-                  was->cfg->model_compute_dtype != FLOAT_32;
+    bool normed = was->spec.sandwich && was->cfg->model_compute_dtype != FLOAT_32;
     shrink_widths(&j->spec, &was->spec, t, parts, normed);
     shrink_layers(mem, s, plan);
     j->seq = small_seq(was->seq, t, parts);
