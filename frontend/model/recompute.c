@@ -217,6 +217,28 @@ static bool keeps_gathered(const Reader *r, const Choice *gathers) {
            (!always || !r->cfg->recompute_config_mp_comm_recompute);
 }
 
+/* A word with '-' is what is not made again, whether it is there or not. */
+static bool gathers_named(const Strategy *s, const char *word) {
+    const char *end = word + strlen(word), *const heads[] = {"q", "k", "v", "o"};
+    if (*word == '-') return true;
+    if (s->sequence_parallel && text_matches("norm", word, end)) return true;
+    for (int i = 0; i < ARRAY_LEN(heads) && s->context > s->ring; i++)
+        if (text_matches(heads[i], word, end)) return true;
+    return false;
+}
+
+static void check_gathered(const Reader *r) {
+    const TextList *l = &r->cfg->recompute_config_select_comm_recompute;
+    const bool heads = r->s->context > r->s->ring, tokens = r->s->sequence_parallel;
+    for (int i = 0; i < l->n; i++)
+        if (!gathers_named(r->s, l->items[i]))
+            config_refuse(r->cfg, RC "select_comm_recompute", NULL,
+                          arena_printf(r->mem, "True, or some of %s%s%s",
+                                       tokens ? "norm" : "", tokens && heads ? ", " : "",
+                                       heads ? "q, k, v, o" : ""),
+                          "layers gather nothing that is called '%s'", l->items[i]);
+}
+
 void recompute_of_config(Config *cfg, Strategy *s) {
     Reader r = {cfg, cfg->state->mem, s};
     const TextList *all = &cfg->recompute_config_recompute;
@@ -236,6 +258,7 @@ void recompute_of_config(Config *cfg, Strategy *s) {
     if (p.selected.names) p.some = p.selected.names;
     note_needless(&r, &p.all, &p.selected);
     s->names_gathered = keeps_gathered(&r, &p.gathers);
+    if (s->names_gathered && p.gathers.names) check_gathered(&r);
     note_adds_nothing(&r, &p.selected);
     s->remake_kept = "";
     if (exchanges(s) && !cfg->recompute_config_mp_comm_recompute) {

@@ -332,6 +332,11 @@ TEST(counts_are_one_list) {
                 "recompute cannot be \"all\"");
     EXPECT_FAIL(expect_text(RC "select_recompute 1,norm", ""), EXIT_CONFIG,
                 "select_recompute cannot be \"1,norm\"");
+    EXPECT_FAIL(expect_text("cp 2 " RC "select_comm_recompute q,norm", ""), EXIT_CONFIG,
+                "layers gather nothing that is called 'norm'\n"
+                "    --recompute_config.select_comm_recompute q,norm");
+    EXPECT_FAIL(expect_text("tp 2 sp True " RC "select_comm_recompute q", ""),
+                EXIT_CONFIG, "hint: True, or some of norm");
     arena_free(mem);
 }
 
