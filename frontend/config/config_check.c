@@ -27,16 +27,18 @@ static void check_model_source(const Config *cfg) {
 static void check_heads(const Config *c) {
     long long h = c->model_hidden_size, heads = c->model_num_heads;
     long long width = c->model_head_dim;
+    long long turned = (long long)((double)width * c->model_rotary_percent);
     if (!config_has_source(c) && !given(c, MODEL "head_dim") && h % heads)
         config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
                       "hidden_size must be a multiple of num_heads",
                       "%lld heads do not divide hidden_size %lld", heads, h);
     if (c->model_position_embedding_type == POSITION_ROPE && !config_has_source(c) &&
-        width % 2)
-        config_refuse(c,
-                      given(c, MODEL "head_dim") ? MODEL "head_dim" : MODEL "num_heads",
-                      MODEL "hidden_size", "rotary positions turn pairs of numbers",
-                      "a head has %lld numbers, an odd number", width);
+        turned % 2)
+        config_refuse(
+            c, given(c, MODEL "head_dim") ? MODEL "head_dim" : MODEL "num_heads",
+            MODEL "hidden_size", "rotary positions turn pairs of numbers",
+            "of a head's %lld numbers rotary positions turn %lld, an odd number", width,
+            turned);
 }
 
 static void check_kv_heads(const Config *c) {

@@ -349,7 +349,12 @@ TEST(wrong_combinations) {
     EXPECT_FAIL(parse("model: {model_config: {n_kv_heads: 5}}"), EXIT_CONFIG,
                 "5 heads of keys and values do not divide 12 heads");
     EXPECT_FAIL(parse("model: {model_config: {type: LlamaConfig, hidden_size: 36}}"),
-                EXIT_CONFIG, "an odd number");
+                EXIT_CONFIG,
+                "of a head's 3 numbers rotary positions turn 3, an odd number");
+    parse("model: {model_config: {type: LlamaConfig, head_dim: 9, rotary_percent: 0.5}}");
+    EXPECT_FAIL(parse("model: {model_config: {type: LlamaConfig, head_dim: 8,\n"
+                      "  rotary_percent: 0.4}}"),
+                EXIT_CONFIG, "of a head's 8 numbers rotary positions turn 3");
     EXPECT_FAIL(parse("model:\n  file: a.ir\n  model_config:\n    num_layers: 2\n"),
                 EXIT_CONFIG,
                 "t.yaml:4:17: error: model.model_config.num_layers is given "
