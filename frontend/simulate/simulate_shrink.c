@@ -315,7 +315,7 @@ static void shrink(Arena *mem, SimulateJob *s, const Plan *plan) {
     shrink_layers(mem, s, plan);
     j->seq = small_seq(was->seq, t, parts);
     shrink_positions(&j->spec, was->seq, j->seq);
-    j->batch = MIN(was->batch, t->data * j->parts);
+    j->batch = MIN(was->batch, with_entries(t->data * j->parts, parts, was->batch));
     j->micro = small_micro(t, was->micro);
     j->shape.batch = j->batch;
     j->shape.seq = j->seq;

@@ -103,6 +103,20 @@ TEST(entries_still_divide) {
     arena_free(mem);
 }
 
+TEST(entries_still_divide_sequences) {
+    const char *keys =
+        "dp 2 tp 2 runner_config.batch_size 2 parallel.shard [\"layer/x=dp.tp,-,-\"]";
+    Arena *mem = arena_new();
+    SimulateJob s = gpt2(mem, keys);
+    EXPECT(s.job.batch == 4);
+    s = gpt2(mem, "dp 2 tp 2 runner_config.batch_size 2");
+    EXPECT(s.job.batch == 2);
+    Simulation t = simulated_open(mem, plan_config(mem, simulated_gpt2, keys), 4, 1);
+    simulate_run(&t);
+    EXPECT(simulate_passes(&t));
+    arena_free(mem);
+}
+
 /* ---- layers ---- */
 
 static void expect_order_of_layers(const char *keys) {
