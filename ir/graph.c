@@ -43,15 +43,15 @@ Func **module_order(Arena *mem, const Module *m) {
                 depth--;
                 continue;
             }
-            Func *callee = op_func(v->at);
-            v->at = v->at->next;
+            const Op *call = v->at;
+            Func *callee = op_func(call);
+            v->at = call->next;
             if (callee->order == ORDER_DONE) continue;
             if (callee->order == ORDER_OPEN) {
-                fail(EXIT_CONFIG, "module @%s: @%s calls itself", m->name, callee->name);
+                fail_op(call, "@%s calls itself", callee->name);
             }
             if (depth > MAX_CALL_DEPTH) {
-                fail(EXIT_CONFIG, "module @%s: calls nested deeper than %d", m->name,
-                     MAX_CALL_DEPTH);
+                fail_op(call, "calls nested deeper than %d", MAX_CALL_DEPTH);
             }
             callee->order = ORDER_OPEN;
             stack[depth++] = (Visit){callee, callee->first};

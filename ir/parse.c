@@ -25,21 +25,25 @@ static void grow_slots(Scanner *ps) {
     }
 }
 
-static void define(Scanner *ps, Value *v) {
+/* `at`: where its name stands. */
+static void define(Scanner *ps, Value *v, SourcePos at) {
     if (2 * (ps->nvalues + 1) > ps->nslots) grow_slots(ps);
     Value **slot = value_slot(ps, v->name);
-    if (*slot) syntax(ps, NULL, "value %%%s is defined twice", v->name);
+    if (*slot) fail_at(EXIT_CONFIG, at, NULL, "value %%%s is defined twice", v->name);
     *slot = v;
     ps->nvalues++;
 }
 
-static const char *parse_value_name(Scanner *ps) {
+/* `at` (may be NULL): set to where it stands. */
+static const char *parse_value_name(Scanner *ps, SourcePos *at) {
+    scan_space(ps);
+    if (at) *at = scan_at(ps);
     scan_expect(ps, "%");
     return scan_id(ps, "the name of a value");
 }
 
 static Value *parse_use(Scanner *ps) {
-    const char *name = parse_value_name(ps);
+    const char *name = parse_value_name(ps, NULL);
     Value *v = ps->nslots ? *value_slot(ps, name) : NULL;
     if (!v) {
         ps->p -= strlen(name);
@@ -62,11 +66,12 @@ static void parse_params(Scanner *ps, Func *f) {
     while (!scan_peek(ps, ")")) {
         if (f->narg) scan_expect(ps, ",");
         if (f->narg == MAX_LIST) syntax(ps, NULL, "more than %d arguments", MAX_LIST);
-        const char *name = parse_value_name(ps);
+        SourcePos named;
+        const char *name = parse_value_name(ps, &named);
         scan_expect(ps, ":");
         Type ty = scan_type(ps);
         Value *v = func_arg(f, name, ty);
-        define(ps, v);
+        define(ps, v, named);
         if (scan_accept(ps, "{")) {
             Scanner at = *ps;
             f->arg_attr[f->narg - 1] = scan_attrs(ps, arg_spec, "an argument");
@@ -81,9 +86,18 @@ static void parse_params(Scanner *ps, Func *f) {
 typedef struct Lists {
     Value *value[MAX_LIST];
     const char *name[MAX_LIST];
+    SourcePos named[MAX_LIST];
     Type type[MAX_LIST];
     Loc loc[MAX_LIST];
 } Lists;
+
+/* Result n of a header overwrites what none before it does. */
+static void check_overwritten_once(const Lists *l, int n) {
+    for (int i = 0; l->name[n] && i < n; i++)
+        if (l->name[i] && !strcmp(l->name[i], l->name[n]))
+            fail_at(EXIT_CONFIG, l->named[n], NULL, "two results overwrite argument %%%s",
+                    l->name[n]);
+}
 
 /* The result types of a header: kept for the check against `return`. */
 static int parse_ret_types(Scanner *ps, Lists *l) {
@@ -94,7 +108,8 @@ static int parse_ret_types(Scanner *ps, Lists *l) {
         if (n) scan_expect(ps, ",");
         if (n == MAX_LIST) syntax(ps, NULL, "more than %d results", MAX_LIST);
         l->type[n] = scan_type(ps);
-        l->name[n] = scan_accept(ps, "=") ? parse_value_name(ps) : NULL;
+        l->name[n] = scan_accept(ps, "=") ? parse_value_name(ps, &l->named[n]) : NULL;
+        check_overwritten_once(l, n);
         n++;
     }
     scan_expect(ps, ")");
@@ -106,7 +121,8 @@ static int parse_result_names(Scanner *ps, Lists *l) {
     if (!scan_peek(ps, "%")) return 0;
     do {
         if (n == MAX_LIST) syntax(ps, NULL, "more than %d results", MAX_LIST);
-        l->name[n++] = parse_value_name(ps);
+        l->name[n] = parse_value_name(ps, &l->named[n]);
+        n++;
     } while (scan_accept(ps, ","));
     scan_expect(ps, "=");
     return n;
@@ -162,7 +178,7 @@ static void parse_results(Scanner *ps, Op *op, int nout, Lists *l) {
         Value *v = op->out[i] = NEW(ps->mem, Value);
         *v = (Value){
             .name = l->name[i], .ty = l->type[i], .def = op, .nth = i, .loc = l->loc[i]};
-        define(ps, v);
+        define(ps, v, l->named[i]);
     }
 }
 
