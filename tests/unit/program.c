@@ -106,6 +106,21 @@ TEST(train_avx2) {
     all_modules("x86-64-v3", 2, 2);
 }
 
+/* Gradients of tables in narrow numbers: rounded once, so as near as one place of bf16. */
+TEST(train_narrow_tables) {
+    static const char *const cpus[] = {"native", "x86-64-v3"};
+    Arena *mem = arena_new();
+    const char *path = arena_printf(mem, "%s/ir/narrow_tables.ir", tests_dir());
+    for (int i = 0; i < ARRAY_LEN(cpus); i++) {
+        PassOptions po = pass_options_default();
+        po.optimizer = "momentum";
+        po.momentum = 0.9;
+        Module *m = read_module(mem, path);
+        compare(mem, m, train_passes, &po, cpus[i], 2, 0x1p-7, path);
+    }
+    arena_free(mem);
+}
+
 /* How far the results of a step in narrow numbers are from those in f32 at most, by the
  * interpreter. */
 static double noise_of(Arena *mem, const Module *m, const PassOptions *narrow) {
