@@ -1,5 +1,6 @@
 /* model_read.c - the user's own module (model.file): what training needs of it. */
 #include "frontend/model/model.h"
+#include "ir/placement.h"
 
 static int count_role(const Func *f, ArgRole role) {
     int n = 0;
@@ -111,6 +112,20 @@ static void check_model(const char *path, const Func *f) {
              f->name);
 }
 
+/* Of other types there is no code: f64 and i64 are for the interpreter. */
+static void check_types(const Module *m) {
+    for (const Func *f = m->first; f; f = f->next)
+        for (const Op *op = f->first; op; op = op->next)
+            for (int i = 0; i < op->nout; i++) {
+                DType dt = op->out[i]->ty.dt;
+                if (dt == DT_F64 || dt == DT_I64)
+                    fail_op(op,
+                            "%%%s is %s, of which no code can be made; models have f32, "
+                            "bf16, f16 and i32",
+                            op->out[i]->name, dtype_name[dt]);
+            }
+}
+
 static int count_models(const Module *m) {
     int n = 0;
     for (const Func *f = m->first; f; f = f->next) n += f->role == ROLE_MODEL;
@@ -140,5 +155,6 @@ Module *model_parse(Arena *mem, const char *path, const char *text, size_t n) {
              "%s has %d functions of role model; write one: func @name:model(...)", path,
              models);
     check_model(path, model_entry(m));
+    check_types(m);
     return m;
 }

@@ -72,6 +72,24 @@ TEST(a_missing_file) {
     refused(EXIT_CONFIG, "--model.file nowhere.ir", "model.file");
 }
 
+/* There is no code for f64, which a plan knows as well as a run. */
+TEST(a_type_without_code) {
+    const char *path = in_temp("own.ir");
+    write_text(path, "module @own mesh() level(global)\n"
+                     "func @net:model(%x: f32[4,3] {role=\"data\"},\n"
+                     "    %w: f32[3] {role=\"param\"; init=\"ones\"}) -> (f32[]) {\n"
+                     "  %y = mul %x, %w {bi,i->bi} : f32[4,3]\n"
+                     "  %z = cast %y : f64[4,3]\n"
+                     "  %s = sum %z {bi->_} : f64[]\n"
+                     "  %loss = cast %s : f32[]\n"
+                     "  return %loss\n"
+                     "}\n");
+    const char *yaml = in_temp("own.yaml");
+    write_text(yaml, "model: {file: own.ir}\n");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "plan %s", yaml));
+    SAID_EXPECT("own.ir:5:3: error: @net: %z is f64");
+}
+
 TEST(no_model_and_no_data) {
     const char *path = in_temp("empty.yaml");
     write_text(path, "seed: 1\n");
