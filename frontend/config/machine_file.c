@@ -417,15 +417,37 @@ void machine_print(const Machine *m, const char *head, Text *out) {
     for (int i = 0; i < m->ncollectives; i++) print_collective(out, &m->collective[i]);
 }
 
+static const char *machine_path(const Config *cfg) {
+    const char *key = "context.machine";
+    const char *path =
+        config_file_beside(cfg, cfg->state->mem, key, cfg->context_machine);
+    if (!file_exists(path))
+        config_refuse(cfg, key, NULL, "machines/ has some, stator calibrate makes one",
+                      "%s: there is no file %s", key, path);
+    return path;
+}
+
 const Machine *config_machine(const Config *cfg) {
     ConfigState *s = cfg->state;
-    const char *path = cfg->context_machine;
-    if (!path || !path[0]) return NULL;
+    if (!cfg->context_machine || !cfg->context_machine[0]) return NULL;
+    const char *path = machine_path(cfg);
     if (!s->machine || strcmp(path, s->machine_path)) {
         s->machine = machine_read(s->mem, path);
         s->machine_path = path;
     }
     return s->machine;
+}
+
+void config_keep_machine(Config *cfg, const char *folder) {
+    const char *name = cfg->context_machine;
+    if (!name || !name[0] || name[0] == '/') return;
+    Arena *mem = cfg->state->mem;
+    char *whole = realpath(machine_path(cfg), NULL);
+    char *there = realpath(path_join(mem, folder, name), NULL);
+    if (whole && !(there && !strcmp(whole, there)))
+        cfg->context_machine = arena_strdup(mem, whole);
+    free(whole);
+    free(there);
 }
 
 const Machine *config_machine_or_plain(const Config *cfg) {

@@ -38,6 +38,29 @@ TEST(parts_that_are_asked_for_stay) {
     EXPECT_PART(printed, "--micro_batch_interleave_num=2");
 }
 
+/* Written elsewhere, the answer finds the machine that lies beside the configuration. */
+TEST(a_machine_is_found_beside_what_names_it) {
+    Arena *mem = arena_new();
+    char *folder = temp("own"), *other = temp("other"), *best = temp("other/best.yaml");
+    EXPECT(!dir_make(folder) && !dir_make(other));
+    size_t n;
+    const char *from = arena_printf(mem, "%s/../machines/cpu100g.yaml", tests_dir());
+    write_text(temp("own/mm.yaml"), file_read(mem, from, 1 << 20, &n, EXIT_CONFIG));
+    char *yaml =
+        "context: {machine: %s}\nrunner_config: {batch_size: 4}\n"
+        "model: {model_config: {type: GPT2Config, vocab_size: 64, seq_length: 16,"
+        " hidden_size: 16, num_layers: 2, num_heads: 2}}\n";
+    write_text(temp("own/a.yaml"), arena_printf(mem, yaml, "mm.yaml"));
+    run(cmd_search, temp("own/a.yaml"), "-n", "2", "--write", best, (char *)NULL);
+    EXPECT_INT(code, 0);
+    run(cmd_plan, best, "-n", "2", (char *)NULL);
+    EXPECT_INT(code, 0);
+    EXPECT_PART(printed, "cpu100g");
+    write_text(temp("own/b.yaml"), arena_printf(mem, yaml, "nn.yaml"));
+    run(cmd_plan, temp("own/b.yaml"), "-n", "2", (char *)NULL);
+    refused(EXIT_CONFIG, "own/b.yaml:1:20: error: context.machine: there is no file");
+}
+
 /* The rows of a table, from the line behind the one that begins with `head`. */
 static const char *rows_behind(const char *head) {
     const char *at = strstr(printed, head);
