@@ -146,6 +146,10 @@ int64_t plan_sent_bytes(const Plan *p);
  */
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
 
+/* The plan of a run's Job, of all its stages. No file is read and no rank is asked, so that one
+ * rank may call it alone. Adds no notes. */
+Plan plan_of_job(Arena *mem, const Job *job);
+
 /* What a search wants of a plan, and nothing else of it. */
 typedef struct PlanCost {
     double seconds;      /* of a step; 0: it does not fit */

@@ -157,6 +157,11 @@ Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
     return j->strategy.stages > 1 ? plan_stages(mem, j, m, o) : plan_one(mem, j, m, o);
 }
 
+static void choose_buckets(Job *j) {
+    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
+    j->strategy.gradient_groups = 0;
+}
+
 static Job *plan_job(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
     *j = (Job){.mem = mem, .plans = true, .cfg = cfg, .choices = plan_choices(mem, cfg)};
@@ -166,9 +171,18 @@ static Job *plan_job(Arena *mem, Config *cfg, int64_t ranks) {
     job_choose_model(j);
     job_choose_shape(j);
     note_changes(j);
-    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
-    j->strategy.gradient_groups = 0;
+    choose_buckets(j);
     return j;
+}
+
+/* Of a Job of which all is chosen. */
+static Plan plan_chosen(Arena *mem, Job *j) {
+    PassOptions o;
+    job_count_remade(j);
+    Module *m = make_module(j, &o);
+    Plan p = plan_of_module(mem, j, m, &o);
+    plan_count_needed(mem, &p);
+    return p;
 }
 
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
@@ -176,10 +190,19 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     PassOptions o;
     job_count_flops(j, job_build_step(j, &o));
     recompute_choose(j);
-    job_count_remade(j);
-    Module *m = make_module(j, &o);
-    Plan p = plan_of_module(mem, j, m, &o);
-    plan_count_needed(mem, &p);
+    return plan_chosen(mem, j);
+}
+
+Plan plan_of_job(Arena *mem, const Job *job) {
+    Job *j = NEW(mem, Job);
+    int notes = job->cfg->n_notes;
+    *j = *job;
+    j->mem = mem;
+    j->plans = true;
+    j->choices = plan_choices(mem, j->cfg);
+    choose_buckets(j);
+    Plan p = plan_chosen(mem, j);
+    job->cfg->n_notes = notes;
     return p;
 }
 

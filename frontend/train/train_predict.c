@@ -35,7 +35,7 @@ void predict_start(Train *t) {
     if (!t->job.cfg->context_machine[0] || comm_rank()) return;
     Arena *mem = arena_new();
     const Machine *m = config_machine(t->job.cfg);
-    Plan p = plan_of_config(mem, t->job.cfg, comm_size());
+    Plan p = plan_of_job(mem, &t->job);
     plan_set_machine(mem, &p, m, t->threads);
     Prediction *k = t->predicted = NEW(t->mem, Prediction);
     k->said = of_stage(p.time, &p.time->stage[0]);

@@ -42,7 +42,7 @@ static void write_file(const Train *t, const char *name, const Text *text) {
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
 }
 
-static void add_plan(Text *s, const MemoryPlan *plan) {
+static void add_classes(Text *s, const MemoryPlan *plan) {
     text_add(s, "{");
     for (int i = 0; i < MEM_CLASSES; i++)
         text_add(s, "\"%s\": %lld, ", memory_class_name[i],
@@ -57,7 +57,7 @@ static void add_memory(const Train *t, Text *s) {
                         (uint64_t)job_ahead_bytes(&t->job);
     if (t->probe) {
         text_add(s, ",\n  \"dump_memory_bytes\": ");
-        add_plan(s, &t->probe->plan);
+        add_classes(s, &t->probe->plan);
         resident += (uint64_t)t->probe->plan.total_bytes;
     }
     text_add(s, ",\n  \"process_bytes\": %llu,\n  \"batches_ahead_bytes\": %lld",
@@ -76,14 +76,31 @@ static void add_lines(Text *s, const char *lines) {
     }
 }
 
+static void add_plan_of_rank(const Train *t, Arena *mem, Text *s) {
+    Plan plan = plan_read(mem, t->program->entry, &t->job);
+    plan_count_needed(mem, &plan);
+    plan_json(&plan, s);
+}
+
+/* The planner makes the programs of all stages, of which this process has one. */
+static void add_plan_of_stages(const Train *t, Arena *mem, Text *s) {
+    Plan plan = plan_of_job(mem, &t->job);
+    PlanPipe pipe = *plan.pipe;
+    memcpy(pipe.hash, t->plan_hash, sizeof pipe.hash);
+    plan.pipe = &pipe;
+    plan_json(&plan, s);
+}
+
 static void write_plan(const Train *t) {
     const Program *p = t->program;
     Text s = text_new(t->mem);
-    Plan plan = plan_read(t->mem, p->entry, &t->job);
-    plan_count_needed(t->mem, &plan);
-    if (t->plan_hash[0]) memcpy(plan.hash, t->plan_hash, sizeof plan.hash);
+    Arena *mem = arena_new();
     text_add(&s, "{\n");
-    plan_json(&plan, &s);
+    if (p->stages > 1)
+        add_plan_of_stages(t, mem, &s);
+    else
+        add_plan_of_rank(t, mem, &s);
+    arena_free(mem);
     if (t->predicted_seconds > 0)
         text_add(&s, ",\n  \"predicted_step_seconds\": %.6g", t->predicted_seconds);
     text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,

@@ -384,3 +384,34 @@ TEST_LIMIT(logits_in_parts, 180) {
         remove_all(many);
     }
 }
+
+/* ---- what the run folder says ---- */
+
+static const Json *planned(const char *run) {
+    return json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 24, EXIT_DATA);
+}
+
+/* Not only what the stage of rank 0 does; with weights that all ranks look for together. */
+TEST_LIMIT(the_plan_is_of_all_stages, 120) {
+    const char *run = in_temp("run"), *config = runs_golden_config("gpt2_tiny");
+    const char *machine = arena_printf(mem(), "%s/../machines/cpu100g.yaml", tests_dir());
+    const char *words = arena_printf(
+        mem(), "%s --machine %s",
+        PIPELINE(2, 1, gpipe) PC "data_parallel 1 " PC "micro_batch_num 2 --batch_size 4 "
+                                 "--context.threads 1 --train_steps 1",
+        machine);
+    ranks_run(2, config, run, words);
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s --json -n 2 %s", config, words));
+    const Json *said_plan =
+        json_parse(mem(), "plan", said(), strlen(said()), 1 << 24, EXIT_DATA);
+    const Json *plan = planned(run);
+    EXPECT_INT(json_i64(json_need(plan, "ranks"), 0, 100), 2);
+    EXPECT_STR(json_string(json_need(plan, "plan_hash")),
+               json_string(json_need(said_plan, "plan_hash")));
+    const Json *stage = json_need(json_need(plan, "pipeline"), "stage");
+    EXPECT_INT(stage->n, 2);
+    EXPECT_STR(
+        json_string(json_need(stage->first, "plan_hash")),
+        json_string(json_need(json_need(json_need(said_plan, "pipeline"), "stage")->first,
+                              "plan_hash")));
+}
