@@ -347,10 +347,14 @@ const Plan *plan_largest(const Plan *p) {
     return most;
 }
 
+int64_t plan_process_bytes(const Config *cfg) {
+    return PLAN_PROCESS_BYTES + (cfg->profile ? PLAN_PROFILE_BYTES : 0);
+}
+
 void plan_check_memory(const Plan *all) {
     const Plan *p = plan_largest(all);
     int64_t limit = p->job->cfg->context_max_device_memory;
-    int64_t beside = PLAN_PROCESS_BYTES + p->ahead_bytes;
+    int64_t beside = plan_process_bytes(p->job->cfg) + p->ahead_bytes;
     char ranks[64] = "on every rank", fewer[64] = "";
     if (!limit || p->memory.total_bytes <= limit - beside) return;
     if (p->pipe) {

@@ -197,6 +197,10 @@ void plan_json_time(const Plan *p, Text *out);
  * and the data source keep. Measured 12 to 33 MB; more is stated, so that `plan` and
  * `train` compare the same sum with context.max_device_memory. */
 enum { PLAN_PROCESS_BYTES = 48000000 };
+/* What the key profile keeps of ops, unless one step has more. */
+enum { PLAN_PROFILE_BYTES = 26000000 };
+/* The former, and the latter where the configuration has the key. */
+int64_t plan_process_bytes(const Config *cfg);
 /* 1 without a pipeline. */
 int plan_stage_count(const Plan *p);
 /* The plan of the stage that needs most memory. */

@@ -200,8 +200,8 @@ static void add_memory(const Plan *p, Text *s) {
     text_add(s, ",\n  \"memory_limit_bytes\": %lld",
              (long long)p->job->cfg->context_max_device_memory);
     if (p->job->cfg->context_max_device_memory)
-        text_add(s, ",\n  \"beside_bytes\": {\"process\": %d, \"batches_ahead\": %lld}",
-                 PLAN_PROCESS_BYTES, (long long)p->ahead_bytes);
+        text_add(s, ",\n  \"beside_bytes\": {\"process\": %lld, \"batches_ahead\": %lld}",
+                 (long long)plan_process_bytes(p->job->cfg), (long long)p->ahead_bytes);
 }
 
 /* ---- tables: a row is a line ---- */

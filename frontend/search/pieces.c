@@ -103,7 +103,7 @@ Pieces *search_pieces(Search *s, const Choice *c) {
 }
 
 double search_room(const Search *s) {
-    double beside = PLAN_PROCESS_BYTES + s->ahead_bytes;
+    double beside = (double)plan_process_bytes(s->o.cfg) + s->ahead_bytes;
     return s->o.limit_bytes > 0 ? s->o.limit_bytes - beside : INFINITY;
 }
 

@@ -70,6 +70,7 @@ typedef struct Train {
     double peak_flops; /* of this machine, 0: not asked */
     int64_t parameters;
     uint64_t process_bytes; /* resident before the arena is there */
+    uint64_t profile_bytes; /* of ops, kept until they are written */
 
     /* the run */
     int64_t step, start_step; /* steps done; done before this process */
@@ -242,8 +243,12 @@ int valid_points_add(const Train *t, const ValidPoint *point);
 void tasks_draw_schedule(const Train *t);
 
 /* train_profile.c: the key profile, a trace and a table of the ops of some steps, and of a
- * pipeline the timeline of its tasks. On all ranks: before the first step; around each step,
- * what waits for its batch included; behind all, which writes what is not written yet. */
+ * pipeline the timeline of its tasks. On all ranks: when the program is there, and before it has
+ * its memory, in whose place profile_measure looks what memory can do; before the first step;
+ * around each step, what waits for its batch included; behind all, which writes what is not
+ * written yet. */
+void profile_plan(Train *t);
+void profile_measure(Train *t);
 void profile_start(Train *t);
 void profile_begin_step(Train *t, int64_t step);
 void profile_end_step(Train *t);

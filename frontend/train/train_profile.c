@@ -15,6 +15,7 @@
 
 /* Ops that a rank records at most, unless one step has more: 25 MB, some 200 MB of trace. */
 enum { OPS_MOST = 1 << 20, SAID_OPS = 10 };
+_Static_assert(OPS_MOST * sizeof(OpTime) <= PLAN_PROFILE_BYTES, "plans count less");
 
 /* ---- before the first step ---- */
 
@@ -72,11 +73,33 @@ static void count_ops(Record *r) {
     }
 }
 
+static int64_t ops_of_step(const Record *r) {
+    return r->log[LOG_COMPUTE].each + r->log[LOG_BESIDE].each;
+}
+
+void profile_plan(Train *t) {
+    const Config *cfg = t->job.cfg;
+    if (!cfg->profile) return;
+    Record *r = t->record = NEW(t->mem, Record);
+    r->op = program_ops(t->mem, t->program, &r->nops);
+    count_ops(r);
+    r->room = MAX(OPS_MOST / comm_max_i64(ops_of_step(r)), 1);
+    int64_t last = MIN(cfg->profile_stop_step, t->steps);
+    int64_t steps = MIN(last - cfg->profile_start_step + 1, r->room);
+    t->profile_bytes = (uint64_t)(MAX(steps, 0) * ops_of_step(r)) * sizeof(OpTime);
+}
+
+void profile_measure(Train *t) {
+    if (!t->record) return;
+    uint64_t bytes = (uint64_t)t->program->plan.total_bytes;
+    t->record->peak_bytes = bench_bandwidth_within(t->threads, bytes);
+    comm_barrier(); /* all ranks of a host share its memory */
+}
+
 /* The steps that are recorded; false: none. */
 static bool choose_steps(const Train *t, Record *r) {
     const Config *cfg = t->job.cfg;
-    int64_t each = comm_max_i64(r->log[LOG_COMPUTE].each + r->log[LOG_BESIDE].each);
-    int64_t room = MAX(OPS_MOST / each, 1);
+    int64_t each = comm_max_i64(ops_of_step(r)), room = r->room;
     r->first = MAX(cfg->profile_start_step, t->step + 1);
     r->last = MIN(cfg->profile_stop_step, t->steps);
     r->done = r->first - 1;
@@ -113,20 +136,15 @@ static double bound_of_step(const Train *t, double peak_bytes) {
 }
 
 void profile_start(Train *t) {
-    if (!t->job.cfg->profile || t->step >= t->steps) return;
-    Record *r = NEW(t->mem, Record);
-    r->op = program_ops(t->mem, t->program, &r->nops);
-    count_ops(r);
-    if (!choose_steps(t, r)) return;
+    Record *r = t->record;
+    t->record = NULL;
+    if (!r || t->step >= t->steps || !choose_steps(t, r)) return;
     size_t steps = (size_t)(r->last - r->first + 1);
     for (int k = 0; k < LOG_THREADS; k++) {
         RecordLog *log = &r->log[k];
         log->event = NEW_ARRAY(t->mem, OpTime, steps * (size_t)log->each + 1);
         log->used = NEW_ARRAY(t->mem, int64_t, steps);
     }
-    comm_barrier(); /* all ranks of a host share its memory */
-    r->peak_bytes = bench_memory_bandwidth(t->threads);
-    comm_barrier();
     r->bound_seconds = bound_of_step(t, r->peak_bytes);
     ClockAhead clock = clock_ahead();
     r->ahead_seconds = clock.seconds;
@@ -283,8 +301,8 @@ static void write_traces(const Train *t) {
 
 /* ---- tables ---- */
 
-/* Events of all recorded steps one after the other. */
-static OpReport make_report(const Train *t, Arena *mem) {
+/* Events of all recorded steps, which are moved to follow each other. */
+static OpReport make_report(const Train *t) {
     const Record *r = t->record;
     const RecordLog *log = &r->log[LOG_COMPUTE];
     OpReport report = {.op = r->op,
@@ -292,13 +310,12 @@ static OpReport make_report(const Train *t, Arena *mem) {
                        .steps = r->done - r->first + 1,
                        .peak_flops = t->peak_flops / comm_size(),
                        .peak_bytes = r->peak_bytes};
-    OpTime *all = NEW_ARRAY(mem, OpTime, (size_t)(report.steps * log->each) + 1);
     for (int64_t i = 0; i < report.steps; i++) {
-        memcpy(all + report.nevents, log->event + i * log->each,
-               (size_t)log->used[i] * sizeof *all);
+        memmove(log->event + report.nevents, log->event + i * log->each,
+                (size_t)log->used[i] * sizeof *log->event);
         report.nevents += log->used[i];
     }
-    report.event = all;
+    report.event = log->event;
     return report;
 }
 
@@ -343,7 +360,7 @@ static void note_kinds(Train *t, const OpReport *r) {
 
 static void write_tables(Train *t) {
     Arena *mem = arena_new();
-    OpReport r = make_report(t, mem);
+    OpReport r = make_report(t);
     note_kinds(t, &r);
     Text table = text_new(mem);
     text_add(&table, "%s\n%s", title_of(t, mem, &r), op_report(mem, &r, 0).s);

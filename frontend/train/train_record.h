@@ -15,6 +15,7 @@ typedef struct RecordLog {
 typedef struct Record {
     const OpRow *op; /* of the program, by number */
     int nops;
+    int64_t room;              /* steps that are recorded at most */
     int64_t first, last, done; /* done: the last step recorded */
     RecordLog log[LOG_THREADS];
     double ahead_seconds;     /* of this rank's clock_seconds against rank 0's */

@@ -60,6 +60,10 @@ static void add_memory(const Train *t, Text *s) {
         add_classes(s, &t->probe->plan);
         resident += (uint64_t)t->probe->plan.total_bytes;
     }
+    if (t->profile_bytes) {
+        text_add(s, ",\n  \"profile_bytes\": %llu", (unsigned long long)t->profile_bytes);
+        resident += t->profile_bytes;
+    }
     text_add(s, ",\n  \"process_bytes\": %llu,\n  \"batches_ahead_bytes\": %lld",
              (unsigned long long)t->process_bytes, (long long)job_ahead_bytes(&t->job));
     text_add(s, ",\n  \"resident_bytes\": %llu", (unsigned long long)resident);

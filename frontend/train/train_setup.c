@@ -130,11 +130,12 @@ static void count_parameters(Train *t, const Func *f) {
         }
 }
 
-/* Bytes of the probe, which shares the program's weights, and of the batches ahead. */
+/* Bytes of the probe, which shares the program's weights, of the batches ahead and of what the
+ * profile keeps. */
 static uint64_t bytes_beside(const Train *t) {
     uint64_t probe =
         t->probe ? (uint64_t)t->probe->plan.total_bytes - dump_shared_bytes(t) : 0;
-    return probe + (uint64_t)job_ahead_bytes(&t->job);
+    return probe + (uint64_t)job_ahead_bytes(&t->job) + t->profile_bytes;
 }
 
 /* All of the process must fit the limits before any of it is there, on any rank. The limit
@@ -142,15 +143,19 @@ static uint64_t bytes_beside(const Train *t) {
 static void allocate(Train *t) {
     uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
     uint64_t beside = bytes_beside(t);
+    uint64_t recorded = t->profile_bytes;
+    uint64_t stated = (uint64_t)plan_process_bytes(t->job.cfg);
     comm_barrier();
     FreeMemory left = rank_memory_left();
     t->process_bytes = memory_resident_bytes();
     if (limit)
-        program_fit(t->program, beside + MAX(t->process_bytes, PLAN_PROCESS_BYTES), limit,
+        program_fit(t->program,
+                    beside - recorded + MAX(t->process_bytes + recorded, stated), limit,
                     "context.max_device_memory,",
                     config_size(t->job.cfg, "context.max_device_memory"));
     program_fit(t->program, beside, left.bytes, left.of, NULL);
     comm_barrier();
+    profile_measure(t);
     program_allocate(t->program, NULL, 0);
     if (t->probe) program_allocate(t->probe, t->program, 0);
 }
@@ -204,6 +209,7 @@ static void make_program(Train *t) {
     if (cfg->dump[0]) dump_plan(t);
     count_parameters(t, model_entry(model));
     job_count_flops(&t->job, model); /* last: the passes say better what they refuse */
+    profile_plan(t);
     allocate(t);
     find_slots(t);
     t->feed = feed_make(t, t->program);

@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include <cpuid.h>
 #include <omp.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -143,34 +143,54 @@ double bench_bf16_peak(int threads, double seconds, const char **unit) {
 
 /* ---- memory ---- */
 
-enum { TRIAD_FLOATS = 8 << 20, TRIAD_MOVES = 3 };
+enum {
+    TRIAD_MOST = 8 << 20, /* floats of an array */
+    TRIAD_LEAST = 1 << 10,
+    TRIAD_PASS =
+        1 << 20, /* floats of a pass at least, beside which starting it is little */
+    TRIAD_MOVES = 3
+};
 
-/* Each thread has the same part in every pass, which it has touched first. */
+/* Each thread has the same part in every round, which it has touched first. */
 static void triad(float *restrict a, const float *restrict b, const float *restrict d,
-                  float c, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t i = 0; i < TRIAD_FLOATS; i++) a[i] = b[i] + c * d[i];
+                  int64_t n, int64_t rounds, int threads) {
+#pragma omp parallel num_threads(threads)
+    for (int64_t k = 0; k < rounds; k++) {
+        float c = 0.5f * (float)k;
+#pragma omp for schedule(static) nowait
+        for (int64_t i = 0; i < n; i++) a[i] = b[i] + c * d[i];
+    }
 }
 
-double bench_memory_bandwidth(int threads) {
+double bench_bandwidth_within(int threads, uint64_t bytes) {
     check(threads >= 1);
     double begin = clock_seconds(), best = 1e30;
-    float *a = malloc(3 * sizeof(float) * (size_t)TRIAD_FLOATS);
-    if (!a) return 0;
-    float *b = a + TRIAD_FLOATS, *d = b + TRIAD_FLOATS;
+    uint64_t floats = bytes / (TRIAD_MOVES * sizeof(float));
+    int64_t n = (int64_t)MAX(MIN(floats, (uint64_t)TRIAD_MOST), (uint64_t)TRIAD_LEAST);
+    size_t mapped = TRIAD_MOVES * sizeof(float) * (size_t)n;
+    float *a =
+        mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (a == MAP_FAILED) return 0;
+    madvise(a, mapped, MADV_HUGEPAGE);
+    float *b = a + n, *d = b + n;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t i = 0; i < TRIAD_FLOATS; i++) a[i] = b[i] = d[i] = 1;
+    for (int64_t i = 0; i < n; i++) a[i] = b[i] = d[i] = 1;
     double pass = 0;
-    for (int n = 0; n < 2 || clock_seconds() + pass < begin + 0.25; n++) {
+    int64_t rounds = (TRIAD_PASS + n - 1) / n;
+    for (int k = 0; k < 2 || clock_seconds() + pass < begin + 0.25; k++) {
         double start = clock_seconds();
-        triad(a, b, d, 0.5f * (float)n, threads);
+        triad(a, b, d, n, rounds, threads);
         pass = clock_seconds() - start;
         best = MIN(best, pass);
     }
-    volatile float kept = a[TRIAD_FLOATS / 2]; /* the passes are not for nothing */
+    volatile float kept = a[n / 2]; /* the passes are not for nothing */
     (void)kept;
-    free(a);
-    return TRIAD_MOVES * sizeof(float) * (double)TRIAD_FLOATS / best;
+    munmap(a, mapped);
+    return (double)mapped * (double)rounds / best;
+}
+
+double bench_memory_bandwidth(int threads) {
+    return bench_bandwidth_within(threads, UINT64_MAX);
 }
 
 const char *bench_cpu_model(Arena *mem) {

@@ -16,6 +16,9 @@ double bench_bf16_peak(int threads, double seconds, const char **unit);
  * moves an element, over much more than caches hold. Takes at most 0.3 s; 0: there is no
  * memory for it. */
 double bench_memory_bandwidth(int threads);
+/* The same in so many bytes, where those are fewer: what a program of that size reads and writes
+ * at best, from caches if it lies in them. */
+double bench_bandwidth_within(int threads, uint64_t bytes);
 
 /* Of this host, as /proc/cpuinfo has it, printable: "AMD EPYC"; "unknown CPU". */
 const char *bench_cpu_model(Arena *mem);

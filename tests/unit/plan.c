@@ -393,6 +393,16 @@ TEST(a_plan_above_the_limit_is_refused) {
     p = plan_of(mem, plan_gpt2,
                 arena_printf(mem, "context.max_device_memory %lldB", (long long)all - 1));
     EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "MB besides, more than");
+    all += PLAN_PROFILE_BYTES;
+    for (int less = 0; less < 2; less++) {
+        p = plan_of(mem, plan_gpt2,
+                    arena_printf(mem, "profile True context.max_device_memory %lldB",
+                                 (long long)all - less));
+        if (less)
+            EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "MB besides, more than");
+        else
+            plan_check_memory(&p);
+    }
     p = plan_of(mem, plan_gpt2, "context.max_device_memory 20GB");
     plan_check_memory(&p);
     p = plan_of(mem, plan_gpt2, "");

@@ -6,6 +6,7 @@
 #include "runtime/core/peak.h"
 #include "runtime/run/op_report.h"
 #include <llvm-c/IRReader.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -300,6 +301,37 @@ TEST(memory_has_a_bandwidth) {
     double start = clock_seconds(), bytes = bench_memory_bandwidth(1);
     printf("  %.1f GB/s in %.2f s\n", 1e-9 * bytes, clock_seconds() - start);
     EXPECT(bytes > 1e8 && bytes < 1e13);
+}
+
+/* ---- memory ---- */
+
+/* Of the processes that have been waited for, the most that one had. */
+static int64_t most_resident(void) {
+    struct rusage used;
+    EXPECT(!getrusage(RUSAGE_CHILDREN, &used));
+    return (int64_t)used.ru_maxrss * 1024;
+}
+
+/* The speed of memory is measured in the place of the program, not beside it. */
+TEST(a_profile_takes_the_memory_of_the_plan) {
+#ifdef __SANITIZE_ADDRESS__
+    test_skip("the sanitizer's own memory is not in the plan");
+#endif
+    train(in_temp("plain"), "");
+    int64_t plain = most_resident();
+    const char *run = in_temp("run");
+    train(run, RECORD);
+    const Json *plan =
+        json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 24, EXIT_DATA);
+    int64_t kept = json_i64(json_need(plan, "profile_bytes"), 1, 26000000);
+    int64_t sum =
+        kept + json_i64(json_need(plan, "process_bytes"), 0, INT64_MAX) +
+        json_i64(json_need(plan, "batches_ahead_bytes"), 0, INT64_MAX) +
+        json_i64(json_need(json_need(plan, "memory_bytes"), "total"), 0, INT64_MAX);
+    EXPECT_INT(sum, json_i64(json_need(plan, "resident_bytes"), 0, INT64_MAX));
+    printf("  %.1f MB without, %.1f MB with\n", 1e-6 * (double)plain,
+           1e-6 * (double)most_resident());
+    EXPECT(most_resident() - plain < kept + (24 << 20));
 }
 
 /* ---- names for perf ---- */
