@@ -1,5 +1,6 @@
 /* graph.c - a module as a graph: numbers, uses, the order of its functions. */
 #include "ir/ir.h"
+#include "ir/placement.h"
 
 void func_number(Func *f) {
     f->nvalues = f->nops = 0;

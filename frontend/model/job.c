@@ -292,14 +292,19 @@ static void note_no_tokenizer(const Job *j, const Catch *c, bool named) {
         say_aside("note: the run keeps no tokenizer: %s", catch_text(c));
 }
 
+static bool names_tokenizer(const Job *j) {
+    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
+        if (tokenizer_file_of(j, i)[0]) return true;
+    return false;
+}
+
 /* One that was only found is not needed for data that are tokens: then a file that is not
  * understood costs a line, not the run. A plan needs none that is named. */
 static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) {
     const Config *cfg = j->cfg;
     LoaderType type = cfg->train_dataset_data_loader_type;
-    bool text = type == LOADER_TEXT_FILE || type == LOADER_WEBTEXT, named = false;
-    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
-        named |= tokenizer_file_of(j, i)[0] != 0;
+    const bool text = type == LOADER_TEXT_FILE || type == LOADER_WEBTEXT;
+    const bool named = names_tokenizer(j);
     Catch c;
     if (!CATCH(c)) {
         if (text || (named && !j->plans)) refuse_tokenizer(j, &c, text);

@@ -14,10 +14,10 @@ static char *help_on(const char *word) {
 
 /* By its last words, its path, its flag, and other names; with all that is said of it. */
 TEST(help_on_a_key) {
-    char *one = help_on("micro_batch_num");
-    EXPECT(!strcmp(one, help_on("parallel_config.micro_batch_num")));
-    EXPECT(!strcmp(one, help_on("--parallel_config.micro_batch_num")));
-    EXPECT_PART(one, "--parallel_config.micro_batch_num  (a whole number, 1 to ");
+    char *one = help_on("pp_interleave_num");
+    EXPECT(!strcmp(one, help_on("parallel_config.pp_interleave_num")));
+    EXPECT(!strcmp(one, help_on("--parallel_config.pp_interleave_num")));
+    EXPECT_PART(one, "--parallel_config.pp_interleave_num  (a whole number, ");
     EXPECT(!strstr(one, "micro_batch_interleave_num"));
     EXPECT_PART(help_on("num_hidden_layers"), "--model.model_config.num_layers  (");
     EXPECT_PART(help_on("num_layers"),

@@ -386,18 +386,18 @@ TEST(a_plan_above_the_limit_is_refused) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_gpt2, "context.max_device_memory 20MB");
     EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "context.max_device_memory");
-    int64_t all = p.memory.total_bytes + PLAN_PROCESS_BYTES + p.ahead_bytes;
+    const int64_t all = p.memory.total_bytes + PLAN_PROCESS_BYTES + p.ahead_bytes;
     p = plan_of(mem, plan_gpt2,
                 arena_printf(mem, "context.max_device_memory %lldB", (long long)all));
     plan_check_memory(&p);
     p = plan_of(mem, plan_gpt2,
                 arena_printf(mem, "context.max_device_memory %lldB", (long long)all - 1));
     EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "MB besides, more than");
-    all += PLAN_PROFILE_BYTES;
+    const int64_t profiled = all + PLAN_PROFILE_BYTES;
     for (int less = 0; less < 2; less++) {
         p = plan_of(mem, plan_gpt2,
                     arena_printf(mem, "profile True context.max_device_memory %lldB",
-                                 (long long)all - less));
+                                 (long long)profiled - less));
         if (less)
             EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "MB besides, more than");
         else
