@@ -6,7 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_PLANS = 256, CHOICE_BLOCK = 1 << 9 };
+/* Strategies that are planned at most, and where none of them fits. */
+enum { MOST_PLANS = 256, MOST_UNFIT = 1024, CHOICE_BLOCK = 1 << 9 };
 
 typedef struct Space { /* all choices that fit; by first_bound */
     Search *s;
@@ -304,13 +305,23 @@ static bool is_promising(const SearchResult *r, const Choice *c, int k) {
     return fit < k || c->seconds < promised * best;
 }
 
+static bool any_fits(const SearchResult *r) {
+    for (int i = 0; i < r->ntop; i++)
+        if (r->top[i].fits) return true;
+    return false;
+}
+
+static bool is_full(const SearchResult *r) {
+    return r->ntop >= (any_fits(r) ? MOST_PLANS : MOST_UNFIT);
+}
+
 /* With the placements that stator layer finds for its layers, which pieces do not know. */
 static void plan_inside(Space *b, const Choice *c) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Choice inside = *c;
     const Inside *in = c->inside ? NULL : search_inside(s, c);
-    if (!in || !(in->gain < 1) || r->ntop == MOST_PLANS) return;
+    if (!in || !(in->gain < 1) || is_full(r)) return;
     inside.inside = true;
     inside.sp = false;
     if (!find_verified(s, r, &inside)) verify(s, &inside, &r->top[r->ntop++]);
@@ -341,24 +352,18 @@ static void plan_all_inside(Space *b) {
     for (int i = 0; i < n && r->top[i].fits; i++) plan_inside(b, &r->top[i].c);
 }
 
-static bool any_fits(const SearchResult *r) {
-    for (int i = 0; i < r->ntop; i++)
-        if (r->top[i].fits) return true;
-    return false;
-}
-
 /* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
  * fastest are looked for again. */
 static void plan_fastest(Space *b) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);
-    r->top = NEW_ARRAY(s->mem, Verified, MOST_PLANS);
-    for (bool again = true; again && r->ntop < MOST_PLANS;) {
+    r->top = NEW_ARRAY(s->mem, Verified, MOST_UNFIT);
+    for (bool again = true; again && !is_full(r);) {
         if (!search_goes_on(s) && any_fits(r)) break;
         int n = find_fastest(b, top, s->o.tops);
         again = false;
-        for (int i = 0; i < n && !again && r->ntop < MOST_PLANS; i++) {
+        for (int i = 0; i < n && !again && !is_full(r); i++) {
             Verified *v = find_verified(s, r, top[i]);
             if (v && !v->fits) {
                 drop(b, v); /* its pieces are too small still */
@@ -374,7 +379,7 @@ static void plan_fastest(Space *b) {
     }
     plan_all_inside(b);
     r->planned = r->ntop;
-    r->gave_up = r->ntop == MOST_PLANS;
+    r->gave_up = is_full(r);
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
     while (r->ntop && !r->top[r->ntop - 1].fits) r->ntop--;
 }

@@ -116,6 +116,17 @@ TEST_LIMIT(with_more_memory_the_answer_is_no_slower, 120) {
     }
 }
 
+/* The search goes on until something fits, though the fastest by their pieces do not. */
+TEST_LIMIT(what_fits_is_found_among_much_that_does_not, 120) {
+    run(cmd_search,
+        arena_printf(arena_new(), "%s/../configs/gpt2-tiny.yaml", tests_dir()), "-n", "8",
+        "--machine", arena_printf(arena_new(), "%s/../machines/h100.yaml", tests_dir()),
+        "--parallel_config.pipeline_stage=2", "--context.max_device_memory=74MB",
+        (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "--parallel_config.pipeline_stage=2");
+}
+
 /* Batches that are read ahead need memory beside the plan: a plan that is within theirs of the limit
  * is too large, and not the last one that is tried. */
 TEST(with_more_memory_there_is_an_answer_too) {
