@@ -26,6 +26,11 @@ const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
     return file_exists(beside) ? beside : name;
 }
 
+static bool set_by_search(const Config *cfg, const char *path) {
+    SourcePos at = config_where(cfg, path);
+    return at.file && !strcmp(at.file, config_search_file);
+}
+
 void config_note(Config *cfg, const char *path, const char *fmt, ...) {
     char line[1024];
     va_list ap;
@@ -34,7 +39,7 @@ void config_note(Config *cfg, const char *path, const char *fmt, ...) {
     va_end(ap);
     Arena *a = cfg->state->mem;
     SourcePos at = config_where(cfg, path);
-    if (at.file && !strcmp(at.file, config_search_file)) return;
+    if (set_by_search(cfg, path)) return;
     char *note = at.line ? arena_printf(a, "%s:%d: %s", at.file, at.line, line)
                          : arena_strdup(a, line);
     make_printable(note, LINES_NONE);
@@ -43,26 +48,32 @@ void config_note(Config *cfg, const char *path, const char *fmt, ...) {
 
 void config_add_needless(Config *cfg, int key, const char *why) {
     ConfigState *s = cfg->state;
+    if (set_by_search(cfg, key_table[key].path)) return;
     PUSH(s->mem, s->needless, s->n_needless, s->cap_needless, ((Needless){key, why}));
 }
 
 /* More of them are a file of another system, and would hide the lines that tell something. */
 enum { NEEDLESS_LINES = 6 };
 
+/* The names of all, in one line. */
+static char *needless_names(const ConfigState *s) {
+    Text all = text_new(s->mem);
+    text_add(&all, "%d keys have no effect, stator help KEY says why: ", s->n_needless);
+    for (int i = 0; i < s->n_needless; i++)
+        text_add(&all, "%s%s", i ? ", " : "", s->settings[s->needless[i].key].name);
+    make_printable(all.s, LINES_NONE);
+    return all.s;
+}
+
 void config_note_needless(Config *cfg) {
     ConfigState *s = cfg->state;
-    int n = s->n_needless;
-    Text all = text_new(s->mem);
-    text_add(&all, "%d keys have no effect, stator help KEY says why: ", n);
-    for (int i = 0; i < n; i++) {
-        const char *path = key_table[s->needless[i].key].path;
-        const char *name = s->settings[s->needless[i].key].name;
-        if (n <= NEEDLESS_LINES)
-            config_note(cfg, path, "%s has no effect: %s", name, s->needless[i].why);
-        text_add(&all, "%s%s", i ? ", " : "", name);
+    for (int i = 0; i < s->n_needless && s->n_needless <= NEEDLESS_LINES; i++) {
+        const Needless *x = &s->needless[i];
+        config_note(cfg, key_table[x->key].path, "%s has no effect: %s",
+                    s->settings[x->key].name, x->why);
     }
-    make_printable(all.s, LINES_NONE);
-    if (n > NEEDLESS_LINES) PUSH(s->mem, cfg->notes, cfg->n_notes, cfg->cap_notes, all.s);
+    if (s->n_needless > NEEDLESS_LINES)
+        PUSH(s->mem, cfg->notes, cfg->n_notes, cfg->cap_notes, needless_names(s));
     s->n_needless = 0;
 }
 

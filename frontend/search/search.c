@@ -133,8 +133,8 @@ static void sort_choices(Space *b) {
         PUSH(b->s->mem, b->by, b->nby, b->by_cap, c);
     }
     if (n) qsort(k, (size_t)n, sizeof *k, by_key);
-    for (int at = b->n;
-         n > 0;) { /* what is not moved yet is by[0 .. old) and k[0 .. n) */
+    /* what is not moved yet is by[0 .. old) and k[0 .. n) */
+    for (int at = b->n; n > 0;) {
         bool later = old && b->by[old - 1]->first_bound > k[n - 1].key;
         b->by[--at] = later ? b->by[--old] : k[--n].c;
     }

@@ -45,12 +45,11 @@ typedef struct Choice {
     int batch, parts, layers; /* LAYERS_EVEN, ... */
     RankOrder order;
     bool sp, vocab;
-    bool
-        alone; /* parallel.overlap off: a choice once plans corrected that with overlap */
+    bool alone;  /* parallel.overlap off: once a plan corrected that with overlap */
     bool inside; /* with entries of parallel.shard (inside.c): the same */
-    int number;  /* of all choices, in the order of search_each */
-    int probe;   /* whose pieces it is made of */
-    int family;  /* of those of the result, before they are sorted */
+    int number; /* in the order of search_each, those without overlap behind all others */
+    int probe;  /* whose pieces it is made of */
+    int family; /* of those of the result, before they are sorted */
     int remade; /* most layers of a chunk that are made again; -1: it does not fit; -2: it cannot
                    be planned */
     double first_bound;           /* before plans corrected its bytes */

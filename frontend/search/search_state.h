@@ -26,9 +26,9 @@ typedef struct Pieces {
     struct Pieces *next; /* of the same probe */
 } Pieces;
 
-/* What plans had more than was reckoned: those of a probe with so many stages, that level of
- * ZeRO, that schedule and so many sequences a micro-batch, with overlap or without. What is made of
- * other micro-batches lies in memory otherwise, so nothing is concluded from one to another. */
+/* What plans had more than was reckoned: those of a probe with so many stages and chunks, that level
+ * of ZeRO, that schedule and so many sequences a micro-batch, with overlap or without. What is made
+ * of other micro-batches lies in memory otherwise, so nothing is concluded from one to another. */
 typedef struct Extra {
     int batch, pp, zero, schedule, chunks;
     bool alone;

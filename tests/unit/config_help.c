@@ -1,5 +1,6 @@
 /* config_help.c - what is said of a key: by stator help, and where it has no effect. */
 #include "configs.h"
+#include "frontend/config/config_state.h"
 
 TEST_LABEL(QUICK);
 
@@ -42,4 +43,23 @@ TEST(many_keys_without_effect_are_one_line) {
     EXPECT(has_note(cfg, "7 keys have no effect, stator help KEY says why: use_parallel, "
                          "do_eval, auto_tune, filepath_prefix, "));
     EXPECT(has_note(cfg, "t.yaml:8: context.mode is 0, not 1"));
+}
+
+/* Keys that a search set are no keys of the user's: they are neither told nor counted. */
+TEST(keys_that_a_search_set_are_not_told) {
+    static const char *const key[] = {"do_eval",      "auto_tune",       "use_parallel",
+                                      "metric",       "profile_memory",  "trainer",
+                                      "eval_dataset", "auto_trans_ckpt", "processor"};
+    Arena *a = arena_new();
+    char *word[2 * ARRAY_LEN(key) + 1];
+    int n = 0;
+    for (int i = 0; i < ARRAY_LEN(key); i++) {
+        word[n++] = config_flag_from(a, (SourcePos){.file = config_search_file});
+        word[n++] = arena_printf(a, "--%s=True", key[i]);
+    }
+    EXPECT_INT(flags(n, word)->n_notes, 0);
+    word[n++] = "--filepath_prefix=x";
+    Config *cfg = flags(n, word);
+    EXPECT_INT(cfg->n_notes, 1);
+    EXPECT(has_note(cfg, "filepath_prefix has no effect: the data pipeline needs"));
 }
