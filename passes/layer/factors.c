@@ -97,6 +97,75 @@ static bool find_alive(const Factors *f, Arena *mem, Alive *a) {
     return true;
 }
 
+/* ---- states that another one is never worse than ---- */
+
+/* Adds to more[s * n + s2] by how much the table can be more with state s2 of its variable k than
+ * with s, at most; both count the n states that are left. */
+static void add_more(const Factors *f, const Factor *t, int k, const Alive *a,
+                     double *most, double *more) {
+    int other[FACTOR_VARS], at[FACTOR_VARS] = {0}, nothers = 0, n = a->n[t->var[k]];
+    int64_t stride[FACTOR_VARS], size = 1, others = 1;
+    for (int j = t->n; j-- > 0; size *= f->states[t->var[j]]) stride[j] = size;
+    for (int j = 0; j < t->n; j++)
+        if (j != k) other[nothers++] = j, others *= a->n[t->var[j]];
+    for (int i = 0; i < n * n; i++) most[i] = -INFINITY;
+    for (int64_t e = 0; e < others; e++) {
+        const double *cost = t->cost;
+        for (int i = 0; i < nothers; i++)
+            cost += a->left[t->var[other[i]]][at[i]] * stride[other[i]];
+        for (int s = 0; s < n; s++) {
+            double c = cost[a->left[t->var[k]][s] * stride[k]];
+            for (int s2 = 0; c < INFINITY && s2 < n; s2++) {
+                double d = cost[a->left[t->var[k]][s2] * stride[k]] - c;
+                most[s * n + s2] = d > most[s * n + s2] ? d : most[s * n + s2];
+            }
+        }
+        for (int i = nothers; i-- > 0 && ++at[i] == a->n[t->var[other[i]]];) at[i] = 0;
+    }
+    for (int i = 0; i < n * n; i++) more[i] += most[i];
+}
+
+/* Drops states of v for which another state is as good or better whatever the other variables
+ * are (dead-end elimination, Goldstein 1994); true: it dropped some. */
+static bool drop_worse(const Factors *f, int v, Alive *a) {
+    Arena *mem = arena_new();
+    int n = a->n[v], left = 0;
+    double *more = NEW_ARRAY(mem, double, (size_t)n *(size_t)n);
+    double *most = NEW_ARRAY(mem, double, (size_t)n *(size_t)n);
+    for (int i = 0; i < f->nfactors; i++)
+        for (int k = 0; k < f->factor[i].n; k++)
+            if (f->factor[i].var[k] == v) add_more(f, &f->factor[i], k, a, most, more);
+    bool *gone = NEW_ARRAY(mem, bool, (size_t)n);
+    for (int s = 0; s < n; s++)
+        for (int s2 = 0; !gone[s] && s2 < n; s2++)
+            gone[s] = s2 != s && !gone[s2] && more[s * n + s2] <= 0;
+    for (int s = 0; s < n; s++)
+        if (!gone[s]) a->left[v][left++] = a->left[v][s];
+    a->n[v] = left;
+    arena_free(mem);
+    return left < n;
+}
+
+static void drop_all_worse(const Factors *f, Arena *mem, Alive *a) {
+    bool *stale = NEW_ARRAY(mem, bool, (size_t)f->n + 1), changed = true;
+    memset(stale, true, (size_t)f->n);
+    while (changed) {
+        changed = false;
+        for (int v = 0; v < f->n; v++) {
+            if (!stale[v]) continue;
+            stale[v] = false;
+            if (a->n[v] == 1 || !drop_worse(f, v, a)) continue;
+            changed = true;
+            for (int i = 0; i < f->nfactors; i++) {
+                const Factor *t = &f->factor[i];
+                bool has = false;
+                for (int k = 0; k < t->n; k++) has |= t->var[k] == v;
+                for (int k = 0; has && k < t->n; k++) stale[t->var[k]] = true;
+            }
+        }
+    }
+}
+
 /* ---- elimination ---- */
 
 typedef struct Table { /* over any number of variables, ascending */
@@ -167,7 +236,8 @@ static double size_without(const Elimination *e, int v) {
 
 /* ---- in which order ---- */
 
-enum { ORDERS = 16, FEW_ENTRIES = 1 << 21 }; /* no more orders are tried for so few */
+/* Trying an order takes as long as to go through some entries. */
+enum { ORDERS = 16, ENTRIES_OF_AN_ORDER = 1 << 19 };
 
 typedef struct Order {
     int *var;
@@ -255,7 +325,8 @@ static Order try_order(Arena *mem, const Elimination *from, int nth) {
 
 static Order best_order(Arena *mem, const Elimination *e) {
     Order best = try_order(mem, e, 0);
-    for (int nth = 1; nth < ORDERS && best.entries > FEW_ENTRIES; nth++) {
+    for (int nth = 1; nth < ORDERS && best.entries > (double)nth * ENTRIES_OF_AN_ORDER;
+         nth++) {
         Order o = try_order(mem, e, nth);
         if (o.entries < best.entries) best = o;
     }
@@ -415,6 +486,7 @@ static double solve(const Factors *f, Arena *mem, int64_t cap, int *state,
                     FactorOrders *known) {
     Alive a;
     if (!find_alive(f, mem, &a)) return INFINITY;
+    drop_all_worse(f, mem, &a);
     Elimination e = {.mem = mem,
                      .n = f->n,
                      .neighbour = NEW_ARRAY(mem, int, (size_t)f->n + 1),

@@ -100,9 +100,27 @@ TEST(a_table_that_is_too_large_is_refused) {
     int v[6], state[6];
     for (int i = 0; i < 6; i++) v[i] = factors_var(&f, 10);
     for (int i = 0; i < 6; i++)
-        for (int j = 0; j < i; j++) factors_add(&f, 2, (int[]){v[i], v[j]});
+        for (int j = 0; j < i; j++) {
+            double *cost = factors_add(&f, 2, (int[]){v[i], v[j]});
+            for (int s = 0; s < 10; s++) cost[s * 10 + (s + i + j) % 10] = 1;
+        }
     EXPECT_FAIL(factors_least(&f, 1000, state, NULL), EXIT_CONFIG, "needs a table of");
     EXPECT(factors_least(&f, 1000000, state, NULL) == 0);
+    arena_free(mem);
+}
+
+TEST(states_that_another_is_never_worse_than_take_no_room) {
+    Arena *mem = arena_new();
+    Factors f = factors_new(mem);
+    int v[6], state[6] = {0};
+    for (int i = 0; i < 6; i++) v[i] = factors_var(&f, 10);
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < i; j++) {
+            double *cost = factors_add(&f, 2, (int[]){v[i], v[j]});
+            for (int s = 0; s < 100; s++) cost[s] = abs(s / 10 - 6) + s % 10 % 6;
+        }
+    EXPECT(factors_least(&f, 1, state, NULL) == 0); /* a state each is left */
+    for (int i = 1; i < 6; i++) EXPECT(state[i] == 6);
     arena_free(mem);
 }
 
