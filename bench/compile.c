@@ -30,7 +30,7 @@ static long count_lines(const char *text) {
     return n;
 }
 
-static Cost compile(int layers, bool no_cache) {
+static Cost compile(int layers) {
     Arena *mem = arena_new();
     double start = clock_seconds();
     Config *cfg = config_load(mem, CONFIGS_DIR "/gpt2_124m.yaml", nflags, flags);
@@ -41,9 +41,7 @@ static Cost compile(int layers, bool no_cache) {
     PassOptions po = strategy_pass_options(cfg);
     po.decay_weights = true;
     po.clip_norm = 1;
-    CompileOptions co = {.cpu = cfg->context_cpu,
-                         .threads = (int)cfg->context_threads,
-                         .no_cache = no_cache};
+    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = model_build(mem, &s, shape, MODEL_TRAIN);
     Program *p = program_make(mem, m, train_passes, &po, &co);
     Cost c = {.seconds = clock_seconds() - start,
@@ -56,14 +54,14 @@ static Cost compile(int layers, bool no_cache) {
     return c;
 }
 
-static Cost compile_apart(int layers, bool no_cache) {
+static Cost compile_apart(int layers) {
     Cost *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) die("mmap failed");
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        *shared = compile(layers, no_cache);
+        *shared = compile(layers);
         _exit(0);
     }
     int status = 0;
@@ -75,10 +73,10 @@ static Cost compile_apart(int layers, bool no_cache) {
 }
 
 /* The fastest of some runs: the machine has other things to do now and then. */
-static Cost measure(int layers, bool no_cache) {
-    Cost best = compile_apart(layers, no_cache);
+static Cost measure(int layers) {
+    Cost best = compile_apart(layers);
     for (int i = 1; i < REPEATS; i++) {
-        Cost c = compile_apart(layers, no_cache);
+        Cost c = compile_apart(layers);
         if (c.seconds < best.seconds) best = c;
     }
     return best;
@@ -100,9 +98,10 @@ int main(int argc, char **argv) {
     flags = argv + 1;
     char folder[] = "/tmp/stator-bench-XXXXXX";
     if (!mkdtemp(folder)) die("mkdtemp failed");
+    setenv("STATOR_CACHE", "off", 1);
+    Cost cold = measure(LAYERS), many = measure(MANY_LAYERS);
     setenv("STATOR_CACHE", folder, 1);
-    Cost cold = measure(LAYERS, true), many = measure(MANY_LAYERS, true);
-    Cost stored = compile_apart(LAYERS, false), cached = measure(LAYERS, false);
+    Cost stored = compile_apart(LAYERS), cached = measure(LAYERS);
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     print_cost("12 layers, cold", cold);
     print_cost("12 layers, cached", cached);

@@ -13,7 +13,7 @@ typedef struct CompileOptions {
     const char *cpu; /* NULL or "native": this host; see target_open */
     int threads;     /* 0: all cores */
     bool quick;      /* see target_hurry */
-    bool no_cache;   /* neither read nor write the object cache */
+    bool lower_anew; /* whatever is kept; only modules of the same LLVM IR are found */
     struct ProductChoices
         *choices; /* of products (product_choices.h); NULL: the rule's */
     bool log_ops; /* tell op_log.h when ops begin and end, and perf their names */

@@ -45,7 +45,7 @@ typedef struct Lower {
     int threads, vl;
     Target *target;
     const char *compiler; /* what any code depends on: builds, versions, target */
-    bool no_cache;
+    bool lower_anew;
     ProductChoices *choices; /* NULL: products have the form of the rule */
     Product *product;
     int nproducts, product_cap, nrope;

@@ -1,21 +1,10 @@
 /* piece.c - see piece.h. */
 #include "codegen/piece.h"
+#include "codegen/kept.h"
 #include "runtime/core/rt.h"
-#include <llvm-c/BitWriter.h>
 
 Emit *piece_begin(Lower *l) {
     return emit_new(l->mem, PIECE_NAME, l->vl, l->target->cpu, l->target->features);
-}
-
-/* All that the object depends on: the module before any pass over it, and who compiles it how. */
-static void key_of(const Lower *l, const Emit *e, const char *label,
-                   char key[CACHE_KEY_CHARS]) {
-    LLVMMemoryBufferRef code = LLVMWriteBitcodeToMemoryBuffer(e->mod);
-    Text t = text_new(l->mem);
-    text_add(&t, "%spiece %s\n", l->compiler, label);
-    text_add_bytes(&t, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
-    cache_key(t.s, t.n, key);
-    LLVMDisposeMemoryBuffer(code);
 }
 
 static void rename_functions(Lower *l, const Emit *e, const char *name) {
@@ -38,7 +27,7 @@ static bool is_there(const Lower *l, const char *name) {
 static void add_piece(Lower *l, Emit *e, const char *name, const char *key) {
     Piece p = {.name = name};
     memcpy(p.key, key, sizeof p.key);
-    if (!l->no_cache) p.object.bytes = cache_get(l->mem, key, &p.object.n);
+    p.object.bytes = cache_get(l->mem, key, &p.object.n);
     if (p.object.bytes) {
         emit_free(e);
     } else {
@@ -51,7 +40,7 @@ static void add_piece(Lower *l, Emit *e, const char *name, const char *key) {
 const char *piece_end(Lower *l, Emit *e, const char *label, int nparams) {
     char key[CACHE_KEY_CHARS];
     LLVMSetLinkage(LLVMGetNamedFunction(e->mod, PIECE_NAME), LLVMExternalLinkage);
-    key_of(l, e, label, key);
+    kept_key(l->compiler, label, e->mod, key);
     const char *name = arena_printf(l->mem, "stator.%s.%.16s", label, key);
     if (is_there(l, name))
         emit_free(e);
@@ -90,32 +79,39 @@ static void compile_all(const Lower *l, Compiling *c) {
     for (int i = 1; i < lanes; i++) target_close(c->target[i]);
 }
 
-static JitObject taken(Lower *l, Object *made) {
-    JitObject o = {memcpy(arena_alloc(l->mem, made->n), made->bytes, made->n), made->n};
+static void take(Lower *l, Piece *p, Object *made) {
+    p->object =
+        (JitObject){memcpy(arena_alloc(l->mem, made->n), made->bytes, made->n), made->n};
     object_free(made);
-    return o;
+    if (p->key[0]) cache_put(p->key, p->object.bytes, p->object.n);
+}
+
+/* The program without its pieces; where it is lowered each time its object is kept as theirs are. */
+static Piece rest_of(Lower *l, Emit *rest) {
+    Piece p = {.code = rest};
+    if (!l->lower_anew) return p;
+    kept_key(l->compiler, "", rest->mod, p.key);
+    p.object.bytes = cache_get(l->mem, p.key, &p.object.n);
+    if (p.object.bytes) p.code = NULL;
+    return p;
 }
 
 JitObject *pieces_compile(Lower *l, Emit *rest, int *n) {
-    size_t most = (size_t)l->npieces + 1;
-    Compiling c = {.code = NEW_ARRAY(l->mem, Emit *, most),
-                   .object = NEW_ARRAY(l->mem, Object *, most)};
-    JitObject *all = NEW_ARRAY(l->mem, JitObject, most);
-    c.code[c.n++] = rest;
-    for (int i = 0; i < l->npieces; i++)
-        if (l->piece[i].code) c.code[c.n++] = l->piece[i].code;
-    compile_all(l, &c);
-    all[0] = taken(l, c.object[0]);
-    for (int i = 0, next = 1; i < l->npieces; i++) {
-        Piece *p = &l->piece[i];
-        if (p->code) {
-            p->object = taken(l, c.object[next++]);
-            if (!l->no_cache) cache_put(p->key, p->object.bytes, p->object.n);
-            emit_free(p->code);
-            p->code = NULL;
-        }
-        all[i + 1] = p->object;
+    int count = *n = l->npieces + 1;
+    Piece first = rest_of(l, rest), **piece = NEW_ARRAY(l->mem, Piece *, (size_t)count);
+    Compiling c = {.code = NEW_ARRAY(l->mem, Emit *, (size_t)count),
+                   .object = NEW_ARRAY(l->mem, Object *, (size_t)count)};
+    JitObject *all = NEW_ARRAY(l->mem, JitObject, (size_t)count);
+    for (int i = 0; i < count; i++) {
+        piece[i] = i ? &l->piece[i - 1] : &first;
+        if (piece[i]->code) c.code[c.n++] = piece[i]->code;
     }
-    *n = l->npieces + 1;
+    compile_all(l, &c);
+    for (int i = 0, next = 0; i < count; i++) {
+        if (piece[i]->code) take(l, piece[i], c.object[next++]);
+        if (i && piece[i]->code) emit_free(piece[i]->code);
+        piece[i]->code = NULL;
+        all[i] = piece[i]->object;
+    }
     return all;
 }

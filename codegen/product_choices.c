@@ -1,16 +1,13 @@
 /* product_choices.c - see product_choices.h. */
 #include "codegen/product_choices.h"
 #include "codegen/cache.h"
+#include "codegen/kept.h"
 #include "codegen/product_trial.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/peak.h"
 #include <signal.h>
 #include <stdlib.h>
-
-#ifndef STATOR_BUILD_ID
-#define STATOR_BUILD_ID "unnamed build"
-#endif
 
 enum { MOST_CHOICES = 100000, SAY_SECONDS = 5 };
 
@@ -96,7 +93,7 @@ static const char *machine_text(Arena *mem, const Target *target, int threads) {
 static void file_key(Arena *mem, const Target *target, const char *machine,
                      char key[CACHE_KEY_CHARS]) {
     Text t = text_new(mem);
-    text_add(&t, "products\n%s\n%s\n", STATOR_BUILD_ID, machine);
+    text_add(&t, "products\n%s\n%s\n", kept_build_id(), machine);
     target_describe(target, &t);
     cache_key(t.s, t.n, key);
 }

@@ -3,6 +3,7 @@
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
 #include "codegen/jit.h"
+#include "codegen/kept.h"
 #include "codegen/piece.h"
 #include "codegen/program_ops.h"
 #include "runtime/comm/agree.h"
@@ -14,10 +15,6 @@
 #include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#ifndef STATOR_BUILD_ID
-#define STATOR_BUILD_ID "unnamed build"
-#endif
 
 typedef void (*Entry)(Product *products, void *frame, void **in, void **out);
 
@@ -55,14 +52,6 @@ static Func *find_entry(const Module *m) {
     if (!entry)
         fail(EXIT_CONFIG, "module @%s has no function of role model or step", m->name);
     return entry;
-}
-
-/* What every object depends on. */
-static const char *compiler_text(Arena *mem, const Target *target) {
-    Text t = text_new(mem);
-    text_add(&t, "%s\n%s\n", STATOR_BUILD_ID, jit_passes);
-    target_describe(target, &t);
-    return t.s;
 }
 
 /* Everything that those of the program depend on. */
@@ -117,7 +106,7 @@ const char *program_libraries(Arena *mem) {
 }
 
 const char *program_build_id(void) {
-    return STATOR_BUILD_ID;
+    return kept_build_id();
 }
 
 /* All ranks run the objects of rank 0, so they must be able to. */
@@ -190,7 +179,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     }
     cache_key(text, strlen(text), key);
     size_t n;
-    void *kept = co->no_cache ? NULL : cache_get(mem, key, &n);
+    void *kept = co->lower_anew ? NULL : cache_get(mem, key, &n);
     if (kept) code->jit = link_objects(mem, code, kept, n, false);
     p->cached = code->jit != NULL;
     if (p->cached) {
@@ -198,7 +187,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
         return;
     }
     const void *made = compile(mem, p, co, &n);
-    if (!co->no_cache) cache_put(key, made, n);
+    if (!co->lower_anew) cache_put(key, made, n);
     send_objects(made, n);
     code->jit = link_objects(mem, code, made, n, true);
 }
@@ -239,11 +228,11 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                           .vl = target_lanes(code->target),
                           .target = code->target,
                           .choices = co->choices,
-                          .no_cache = co->no_cache,
+                          .lower_anew = co->lower_anew,
                           .log_ops = co->log_ops};
     plan_module(mem, p, passes, po, co->verbose);
     if (co->quick) target_hurry(code->target); /* not for what was measured */
-    code->lower.compiler = compiler_text(mem, code->target);
+    code->lower.compiler = kept_compiler(mem, code->target);
     p->plan = memory_plan(mem, p->entry);
     p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
     p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);

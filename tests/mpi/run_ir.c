@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     PassOptions po = pass_options_default();
     po.overlap = overlap ? 2 : 0;
     const char *level = getenv("STATOR_JIT_LEVEL");
-    CompileOptions co = {.cpu = argv[3], .threads = atoi(argv[2]), .no_cache = true};
+    CompileOptions co = {.cpu = argv[3], .threads = atoi(argv[2]), .lower_anew = true};
     co.quick = level && !strcmp(level, "O0");
     Program *p = program_make(mem, module_clone(mem, m), passes, &po, &co);
     program_allocate(p, NULL, 0);

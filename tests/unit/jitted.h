@@ -5,6 +5,7 @@
 #include "../tiles.h"
 #include "codegen/emit.h"
 #include "codegen/jit.h"
+#include "codegen/kept.h"
 
 /* The target with this many lanes. A CPU with fewer takes each vector in parts, so that the same
  * functions are tested, if not the same instructions. */
@@ -48,14 +49,21 @@ static inline Emit *emit_for(Arena *mem, Target *t) {
     return emit_new(mem, "test", t->lanes, t->cpu, t->features);
 }
 
-/* Compiles and frees the module; the code lives as long as the process. */
+/* Compiles and frees the module, or finds the object of the same; the code lives as long as the
+ * process. */
 static inline Jit *emit_finish(Emit *e, Target *t, const JitSymbol *symbols, int n) {
-    char why[512] = "";
-    Object *o = jit_compile(t, e->mod, NULL);
-    Jit *j = jit_load(t, o->bytes, o->n, symbols, n, why, sizeof why);
+    Arena *mem = arena_new();
+    char why[512] = "", key[CACHE_KEY_CHARS];
+    size_t size;
+    kept_key(kept_compiler(mem, t), "test", e->mod, key);
+    const void *object = cache_get(mem, key, &size);
+    Object *made = object ? NULL : jit_compile(t, e->mod, NULL);
+    if (made) cache_put(key, object = made->bytes, size = made->n);
+    Jit *j = jit_load(t, object, size, symbols, n, why, sizeof why);
     if (!j) test_fail(__FILE__, __LINE__, "%s", why);
-    object_free(o);
+    object_free(made);
     emit_free(e);
+    arena_free(mem);
     return j;
 }
 

@@ -132,7 +132,7 @@ static bool run_typed(const Sample *s, const char *type, const char *cpu, int th
     return_results(entry(m));
     Tensor ***arg = make_arguments(mem, entry(m)), ***ret = run(mem, entry(m), arg);
     PassOptions po = pass_options_default();
-    CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
+    CompileOptions co = {.cpu = cpu, .threads = threads, .lower_anew = true};
     const char *passes = on_mesh(s)
                              ? "expand,epilogue,arrange,fuse,memplan"
                              : "place,expand,simplify,epilogue,arrange,fuse,memplan";
@@ -244,7 +244,7 @@ static void compile(const Sample *s) {
     Module *m = sample_module(mem, s, "f32", "", 1, "global");
     return_results(entry(m));
     PassOptions po = pass_options_default();
-    CompileOptions co = {.threads = 1, .no_cache = true};
+    CompileOptions co = {.threads = 1, .lower_anew = true};
     Program *p = program_make(
         mem, m, "place,expand,simplify,epilogue,arrange,fuse,memplan", &po, &co);
     program_allocate(p, NULL, 0);

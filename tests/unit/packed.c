@@ -75,7 +75,7 @@ static double loss_of(Arena *mem, Module *m, const int32_t *tokens, const int32_
         return tensor_get(ret[0][0], 0);
     }
     PassOptions po = pass_options_default();
-    CompileOptions co = {.threads = 1, .no_cache = true};
+    CompileOptions co = {.threads = 1, .lower_anew = true};
     Program *p = program_make(mem, m, predict_passes, &po, &co);
     program_allocate(p, NULL, 0);
     for (int i = 0; i < p->entry->narg; i++) {

@@ -28,7 +28,7 @@ static Module *parsed(void) {
 
 static Program *made(ProductChoices *c) {
     PassOptions po = pass_options_default();
-    CompileOptions co = {.threads = 1, .no_cache = true, .choices = c};
+    CompileOptions co = {.threads = 1, .lower_anew = true, .choices = c};
     return program_make(mem(), parsed(), "epilogue,arrange,fuse,memplan", &po, &co);
 }
 
@@ -145,7 +145,7 @@ TEST(an_unknown_form_in_a_module_is_refused) {
         "  %y = dot %x, %w {mk,kn->mn; form=\"other\"} : f32[4,16]\n"
         "  return %y\n}\n";
     PassOptions po = pass_options_default();
-    CompileOptions co = {.threads = 1, .no_cache = true};
+    CompileOptions co = {.threads = 1, .lower_anew = true};
     Module *m = module_parse(mem(), "wrong.ir", wrong, strlen(wrong));
     EXPECT_FAIL(program_make(mem(), m, "epilogue,arrange,fuse,memplan", &po, &co),
                 EXIT_CONFIG, "wrong.ir:3:3");

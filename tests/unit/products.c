@@ -185,7 +185,7 @@ static int check_program(const MadeRule *rule, int n, const char *cpu, int threa
            ***before = make_arguments(mem, entry(m));
     Tensor ***ret = run(mem, entry(m), arg);
     PassOptions po = pass_options_default();
-    CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
+    CompileOptions co = {.cpu = cpu, .threads = threads, .lower_anew = true};
     Program *p = program_make(mem, m, "epilogue,arrange,fuse,memplan", &po, &co);
     program_allocate(p, NULL, 0);
     for (int i = 0; i < p->entry->narg; i++) {
@@ -255,7 +255,7 @@ static void check_training(const MadeRule *rule, int n, int64_t micro_batches) {
     PassOptions po = pass_options_default();
     po.optimizer = "sgd";
     po.micro_batches = micro_batches;
-    CompileOptions co = {.threads = 2, .no_cache = true};
+    CompileOptions co = {.threads = 2, .lower_anew = true};
     Module *plain = module_clone(mem, m);
     passes_run(plain, "simplify,autodiff,simplify,train,simplify,place", &po);
     Program *p = program_make(mem, m, train_passes, &po, &co);
@@ -299,7 +299,7 @@ TEST_LIMIT(made_rules_trained, 300) {
 static void make_program(const char *text) {
     Arena *mem = arena_new();
     PassOptions po = pass_options_default();
-    CompileOptions co = {.threads = 1, .no_cache = true};
+    CompileOptions co = {.threads = 1, .lower_anew = true};
     Module *m = module_parse(mem, "doubles.ir", text, strlen(text));
     program_make(mem, m, predict_passes, &po, &co);
 }

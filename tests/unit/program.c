@@ -35,7 +35,7 @@ static double difference(const Tensor *want, const void *got) {
 /* Runs the module both ways on the same arguments; every result must agree. */
 static void compare(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                     const char *cpu, int threads, double tolerance, const char *what) {
-    CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
+    CompileOptions co = {.cpu = cpu, .threads = threads, .lower_anew = true};
     Program *p = program_make(mem, m, passes, po, &co);
     program_allocate(p, NULL, 0);
     Tensor ***arg = sample_arguments(mem, p->entry),

@@ -378,7 +378,7 @@ static void compiled(const char *name, int64_t micro, const char *optimizer,
                      const char *cpu) {
     Arena *mem = arena_new();
     PassOptions o = options(0, micro, false, optimizer);
-    CompileOptions co = {.cpu = cpu, .threads = 2, .no_cache = true};
+    CompileOptions co = {.cpu = cpu, .threads = 2, .lower_anew = true};
     Program *p = program_make(mem, read_module(mem, name), train_passes, &o, &co);
     program_allocate(p, NULL, 0);
     Tensor **arg = sample_arguments(mem, p->entry)[0];
