@@ -119,8 +119,19 @@ Builder build_at_end(Func *f) {
     return (Builder){.fn = f, .mem = f->mod->mem};
 }
 
+Builder build_at_start(Func *f) {
+    return (Builder){.fn = f, .before = f->first, .mem = f->mod->mem};
+}
+
 Builder build_before(Op *op) {
-    return (Builder){.fn = op->fn, .before = op, .mem = op->fn->mod->mem};
+    return (Builder){
+        .fn = op->fn, .before = op, .mem = op->fn->mod->mem, .line = op->line};
+}
+
+Builder build_behind(Op *op) {
+    Builder b = build_before(op);
+    b.before = op->next;
+    return b;
 }
 
 Value *build_placed(Builder *b, int kind, const char *attrs, Type want, Value *v) {
@@ -145,6 +156,13 @@ static void link_op(Builder *b, Op *op) {
     op->prev = b->before ? b->before->prev : f->last;
     *(op->prev ? &op->prev->next : &f->first) = op;
     *(b->before ? &b->before->prev : &f->last) = op;
+}
+
+static int line_of(const Builder *b, const Op *op) {
+    int line = b->line;
+    for (int i = 0; i < op->nin && !line; i++)
+        if (op->in[i]->def) line = op->in[i]->def->line;
+    return line;
 }
 
 static void make_results(Builder *b, Op *op, const Type *ty, int n) {
@@ -193,6 +211,7 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
         if (!in[i]) die("%s: operand %d is missing", optab[kind].name, i);
         op->in[i] = in[i];
     }
+    op->line = line_of(b, op);
     link_op(b, op);
     if (attrs && *attrs) {
         const Attr *a = attrs_of_text(b->fn->mod, kind, attrs);

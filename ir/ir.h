@@ -87,8 +87,8 @@ struct Op {
     int nin, nout;
     Value **in, **out;
     Attr *attr;
-    int line; /* in the text it was parsed from; 0 = made by a pass */
-    int id;   /* position after func_number() */
+    int line; /* in the text that it, or what a pass made it from, was parsed from; 0: none */
+    int id; /* position after func_number() */
     Op *prev, *next;
     Func *fn;
 };
@@ -342,6 +342,7 @@ struct Builder {
     Op *before; /* insert before this op; NULL: at the end */
     Arena *mem;
     const char *name; /* name for the next results, or NULL */
+    int line;         /* of the op that it works for; 0: of what makes the operands */
 };
 Module *module_new(Arena *mem, const char *name);
 Func *module_find(const Module *m, const char *name);
@@ -357,8 +358,11 @@ void func_arg_set_text(Func *f, int i, const char *key, AttrKind kind, const cha
 int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
 int func_result_over(const Func *f, int arg); /* that overwrites the argument; -1: none */
 void func_made_of(Func *f, const Func *of, FuncPart part);
-Builder build_at_end(Func *f);
+/* What is made next to an op is made for it, so it has the line of that op. */
 Builder build_before(Op *op);
+Builder build_behind(Op *op);
+Builder build_at_start(Func *f);
+Builder build_at_end(Func *f);
 /* Makes an op; attrs is attribute text without braces, or NULL; the list of operands ends
  * with NULL. Result types follow from the row; build_as declares them where the row leaves
  * them open. */

@@ -201,10 +201,12 @@ static Value **go_round(const Ring *r, const char *name, Value **in, int all, in
     char *attrs = bfmt(&b, "axis=\"%s\"", r->axis);
     Func *block = function(r, arena_printf(mem, "%s.block", name), all, in, a);
     Builder at = build_at_end(block);
+    at.line = b.line;
     body(r, &at, a);
     for (int i = 0; i < carry; i++) func_ret(block, a[i], -1);
     Func *step = function(r, arena_printf(mem, "%s.step", name), all, in, a);
     at = build_at_end(step);
+    at.line = b.line;
     Op *came = build_list(&at, OP_ring_shift, attrs, travel, a, NULL, 0);
     for (int i = 0; i < travel; i++) a[i] = came->out[i];
     char *call = bfmt(&at, "fn=@%s", block->name);

@@ -95,6 +95,7 @@ static void move_behind(Func *f, Op *op, Op *after) {
 static void add_arrival(Overlap *o, Op *op, const Window *w) {
     int n = op->nin;
     Builder b = w->use ? build_before(w->use) : build_at_end(o->f);
+    b.line = op->line;
     Value **in = NEW_ARRAY(o->f->mod->mem, Value *, (size_t)(op->nout + n));
     Type *out = NEW_ARRAY(o->mem, Type, (size_t)op->nout);
     memcpy(in, op->out, (size_t)op->nout * sizeof *in);

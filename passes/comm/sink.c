@@ -190,7 +190,7 @@ static bool can_go_up(const Sink *s, const Op *call, const Op *op) {
 }
 
 /* Behind the ops of the callee that make what op reads of the call. */
-static Builder build_behind(Func *f, const Op *call, const Op *op) {
+static Builder build_behind_read(Func *f, const Op *call, const Op *op) {
     Op *last = NULL;
     int reads = 0;
     for (int i = 0; i < op->nin; i++) reads += op->in[i]->def == call;
@@ -200,8 +200,7 @@ static Builder build_behind(Func *f, const Op *call, const Op *op) {
         Op *def = v->def == call ? f->ret[v->nth]->def : NULL;
         if (def && (!last || def->id > last->id)) last = def;
     }
-    Op *next = last ? last->next : f->first;
-    return next ? build_before(next) : build_at_end(f);
+    return last ? build_behind(last) : build_at_start(f);
 }
 
 typedef struct Sum { /* of ops of one type, which are added up two by two */
@@ -253,8 +252,8 @@ static Value *add_as_made(Func *f, Op *last) {
     for (int i = 1; i < s.nterms && s.nadds > 1; i++) {
         Op *def = s.term[i]->def, *at = sum->def;
         if (def && (!at || def->id > at->id)) at = def;
-        Op *next = at ? at->next : f->first;
-        Builder b = next ? build_before(next) : build_at_end(f);
+        Builder b = at ? build_behind(at) : build_at_start(f);
+        b.line = last->line;
         sum = build1(&b, last->kind, NULL, sum, s.term[i], NULL);
         sum->def->id = at ? at->id : -1;
         sum->name = old->name;
@@ -298,7 +297,7 @@ static void hand_uses(Sink *s, const Op *behind, Value *old, Value *v) {
 static void go_up(Sink *s, Op *call, int j, Op *op) {
     Func *callee = own_callee(s, call), *f = call->fn;
     Value *in[2], *inner = callee->ret[j];
-    Builder b = build_behind(callee, call, op);
+    Builder b = build_behind_read(callee, call, op);
     int alias = callee->alias[j], other = -1;
     bool sliced = op_is_loop(call);
     check(op->nin <= ARRAY_LEN(in));
@@ -362,7 +361,7 @@ static void go_down(Sink *s, Op *op, Op *call, int operand) {
     *fresh = *arg;
     func_replace(callee, arg, fresh);
     arg->ty = ty;
-    Builder b = callee->first ? build_before(callee->first) : build_at_end(callee);
+    Builder b = build_at_start(callee);
     Op *made = op_inside(&b, op, &arg, op_is_loop(call));
     made->out[0]->name = v->name;
     func_replace(callee, fresh, made->out[0]);

@@ -263,7 +263,7 @@ static void arrange_product(Func *f, Op *op) {
     }
     memcpy(addend, op->in, (size_t)op->nin * sizeof *addend);
     set_product(op, &d, &o, kept);
-    Builder b = op->next ? build_before(op->next) : build_at_end(f);
+    Builder b = build_behind(op);
     if (o.moved[RESULT]) y = moved_back(&b, &d, &o, y);
     for (int i = 2; i < d.nin; i++) {
         if (!(kept >> i & 1)) y = add_behind(&b, &d, i, y, addend[i]);

@@ -258,7 +258,6 @@ static Func *make_kernel(Fuse *fu, Outline *o) {
             o->in[o->nin++] = v;
         }
         Op *copy = op_clone(&b, op, fu->map);
-        copy->line = 0;
         for (int j = 0; j < op->nout; j++) {
             copy->out[j]->name = arena_numbered(mem, "t", made++);
             if (!escapes(fu, o->g, op->out[j])) continue;
@@ -277,7 +276,6 @@ static void call_kernel(Fuse *fu, const Outline *o, const Func *k) {
     char *attrs = bfmt(&at, "fn=@%s", k->name);
     Op *call = build_list(&at, OP_call, attrs, o->nin, o->in, NULL, 0);
     call->id = fu->next_id++; /* in no group */
-    call->line = g->op[g->n - 1]->line;
     for (int i = 0; i < o->nout; i++) {
         call->out[i]->name = o->out[i]->name;
         call->out[i]->id = o->out[i]->id;

@@ -218,7 +218,7 @@ static Op *make_loop(TileGroup *g) {
         if (g->after[op->id]) behind[nbehind++] = op;
     list_values(&l);
     make_tile(&l);
-    l.b = g->last->next ? build_before(g->last->next) : build_at_end(g->f);
+    l.b = build_behind(g->last);
     make_call(&l);
     replace_results(&l);
     move_dependents(&l, behind, nbehind);

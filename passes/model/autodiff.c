@@ -85,6 +85,7 @@ static void diff_body(Diff *d, Op *last_forward) {
         bool wanted = false;
         for (int i = 0; i < op->nin; i++) wanted |= grad_wants(&d->g, op->in[i]);
         if (!any || !wanted) continue;
+        d->g.b.line = op->line;
         refuse_further_results(d, op);
         if (op_is_call(op))
             diff_call(d, op);

@@ -211,7 +211,7 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
         Type part = v->ty;
         if (!read_behind(last, v) || !split_further(m, splitting_axes(m, axes), &part))
             continue;
-        Builder b = build_before(w->first), behind = build_before(last->next);
+        Builder b = build_at_start(w), behind = build_before(last->next);
         Value *kept = build_placed(&b, OP_reshard, NULL, part, v);
         Value *whole = build_placed(&behind, OP_reshard, NULL, v->ty, kept);
         kept->name = whole->name = v->name;

@@ -62,7 +62,7 @@ static bool mark_readers(Hold *h, int arg) {
 
 static void widen_behind(const Hold *h, Op *op) {
     Value *rows = op->out[0];
-    Builder b = op->next ? build_before(op->next) : build_at_end(h->f);
+    Builder b = build_behind(op);
     Type ty = rows->ty;
     rows->ty.dt = h->to;
     b.name = rows->name;

@@ -35,8 +35,7 @@ static Value *cast_at(Builder *b, Value *v, DType to) {
 }
 
 static Value *cast_behind(Func *f, Value *v, DType to) {
-    Op *next = v->def ? v->def->next : f->first;
-    Builder b = next ? build_before(next) : build_at_end(f);
+    Builder b = v->def ? build_behind(v->def) : build_at_start(f);
     return cast_at(&b, v, to);
 }
 
@@ -93,7 +92,7 @@ static Value *narrowed(Narrow *n, Value *v, Op *reader) {
         note(n, at, made = cast_behind(n->f, at, n->to));
     for (int i = steps - 1; i >= 0; i--) {
         Op *op = way[i]->def;
-        if (!argument) b = op->next ? build_before(op->next) : build_at_end(n->f);
+        if (!argument) b = build_behind(op);
         Op *copy = narrow_op(n, b, op, made);
         for (int k = 0; k < op->nout && !argument; k++) note(n, op->out[k], copy->out[k]);
         made = copy->out[way[i]->nth];

@@ -168,8 +168,7 @@ static bool goes_on(const Annotation *a, const Func *f, const Value *v) {
 }
 
 static void gather(const Module *m, Op *def, Value *v, const Type *ty) {
-    Builder b = build_before(def->next);
-    if (!def->next) b = build_at_end(def->fn);
+    Builder b = build_behind(def);
     Value *whole = build_placed(&b, OP_reshard, NULL, *ty, v);
     whole->name = arena_printf(m->mem, "%s.gathered", v->name);
     func_replace(def->fn, v, whole);

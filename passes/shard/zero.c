@@ -73,7 +73,7 @@ static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts,
 
 static void use_flat(Func *f, Value *arg, const Type *matrix_type, const Type *slice,
                      int parts) {
-    Builder b = f->first ? build_before(f->first) : build_at_end(f);
+    Builder b = build_at_start(f);
     Value *fresh = NEW(f->mod->mem, Value); /* replaces the value in its old uses */
     *fresh = *arg;
     func_replace(f, arg, fresh);
