@@ -6,6 +6,7 @@
  * All values of a vector step are computed before the first store of the step, so that a
  * result may overwrite an operand. */
 #include "codegen/lower_kernel_phase.h"
+#include "ir/placement.h"
 #include <math.h>
 
 enum { REGISTERS = 2 }; /* of a vector */
@@ -24,8 +25,12 @@ LLVMTypeRef kernel_element(const Kernel *k, const Value *v) {
     if (v->ty.dt == DT_F32) return k->e->f32;
     if (v->ty.dt == DT_I32) return k->e->i32;
     if (is_narrow(v)) return k->e->i16;
-    fail(EXIT_CONFIG, "@%s: %%%s is %s; generated code takes f32, bf16, f16 and i32",
-         k->f->name, v->name, dtype_name[v->ty.dt]);
+    const Op *at = v->def;
+    for (int i = 0; !at; i++)
+        for (int j = 0; j < k->s.op[i]->nin; j++)
+            if (k->s.op[i]->in[j] == v) at = k->s.op[i];
+    fail_op(at, "%%%s is %s; generated code takes f32, bf16, f16 and i32", v->name,
+            dtype_name[v->ty.dt]);
 }
 
 /* What an op makes is rounded at once, used here or stored. */

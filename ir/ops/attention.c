@@ -1,5 +1,6 @@
 /* attention.c - attention and the KV cache. */
 #include "ir/op_hooks.h"
+#include "ir/placement.h"
 #include "ir/tensor_fast.h"
 #include <math.h>
 
@@ -68,10 +69,10 @@ Type attention_whole(const Op *op) {
     if (whole.rank == 4 && !whole.split[2] && !whole.split[3] &&
         part_fits(mesh, &heads, &local))
         return whole;
-    fail(EXIT_CONFIG,
-         "@%s: %%%s: of=\"%s\" must be the type of the whole probabilities, [batch, "
-         "heads, queries, keys], split in batch and heads alone as here",
-         op->fn->name, op->out[0]->name, of->s);
+    fail_op(op,
+            "%%%s: of=\"%s\" must be the type of the whole probabilities, [batch, heads, "
+            "queries, keys], split in batch and heads alone as here",
+            op->out[0]->name, of->s);
 }
 
 typedef struct Attn { /* sizes and accessors of one attention op */

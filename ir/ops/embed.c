@@ -1,5 +1,6 @@
 /* embed.c - tables and positions: embed, positions, rope. */
 #include "ir/op_hooks.h"
+#include "ir/placement.h"
 #include "ir/tensor_fast.h"
 #include <math.h>
 #include <stdlib.h>
@@ -197,8 +198,9 @@ void ref_rope_each(const Ref *r) {
 void vjp_rope(Grad *g, Op *op) {
     Value *dy = g->of(g, op->out[0]);
     if (dy && g->wants(g, op->in[1])) {
-        fail(EXIT_CONFIG, "@%s: no gradient flows into the table of rope (%%%s)",
-             op->fn->name, op->in[1]->name);
+        fail_op(op,
+                "no gradient flows into the table of rope (%%%s): make it by rope_table",
+                op->in[1]->name);
     }
     if (!dy || !g->wants(g, op->in[0])) return;
     const char *attrs = op_int(op, "inverse", 0) ? "inverse=0" : "inverse=1";

@@ -1,6 +1,7 @@
 /* map.c - elementwise ops: their meaning on one element, and their gradients. */
 #include "base/rng.h"
 #include "ir/op_hooks.h"
+#include "ir/placement.h"
 #include "ir/tensor_fast.h"
 #include "ir/walk.h"
 #include <math.h>
@@ -169,11 +170,11 @@ Type dropout_whole(const Op *op) {
     whole = type_parse(op->fn->mod->mem, mesh, of->s);
     bool even = zigzag <= 1 || (whole.rank > 1 && whole.dim[1] % (2 * zigzag) == 0);
     if (even && part_fits(mesh, &whole, &op->out[0]->ty)) return whole;
-    fail(EXIT_CONFIG,
-         "@%s: %%%s: of=\"%s\" must be the type of the whole tensor, of which this is a "
-         "part%s",
-         op->fn->name, op->out[0]->name, of->s,
-         even ? "" : ", with a multiple of twice `zigzag` in dimension 1");
+    fail_op(
+        op,
+        "%%%s: of=\"%s\" must be the type of the whole tensor, of which this is a part%s",
+        op->out[0]->name, of->s,
+        even ? "" : ", with a multiple of twice `zigzag` in dimension 1");
 }
 
 void ref_dropout(const Ref *r) {

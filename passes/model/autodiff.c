@@ -69,10 +69,10 @@ static void refuse_unknown(const Op *op) {
 static void refuse_further_results(const Diff *d, const Op *op) {
     for (int i = 1; i < op->nout && optab[op->kind].nout > 1; i++) {
         if (!d->grad[op->out[i]->id]) continue;
-        fail(EXIT_CONFIG,
-             "@%s: no gradient flows through result %d of %s (%%%s); make the "
-             "loss from other values",
-             d->f->name, i, optab[op->kind].name, op->out[i]->name);
+        fail_op(op,
+                "no gradient flows through result %d of %s (%%%s); make the loss from "
+                "other values",
+                i, optab[op->kind].name, op->out[i]->name);
     }
 }
 

@@ -252,12 +252,12 @@ static void compile(const Sample *s) {
     arena_free(mem);
 }
 
-TEST(a_table_of_other_numbers_is_refused) {
-    Sample s = {"rope", NULL, "%x: F[2,3,5,4], %table: f32[3,2,2]",
-                "%y = rope %x, %table : F[2,3,5,4]"};
-    compile(&s);
-    s.args = "%x: F[2,3,5,4], %table: bf16[3,2,2]";
-    EXPECT_FAIL(compile(&s), EXIT_CONFIG, "its table must be f32");
+TEST(types_without_code_are_refused_at_their_line) {
+    Sample map = {"tanh", NULL, "%x: f64[8,5]", "%y = tanh %x : f64[8,5]"};
+    Sample product = {"dot", NULL, "%x: F[8,37], %w: F[37,5], %a: bf16[8,5]",
+                      "%y = dot %x, %w, %a {mk,kn,mn->mn} : F[8,5]"};
+    EXPECT_FAIL(compile(&map), EXIT_CONFIG, "tanh:3:3: error: @k0: %");
+    EXPECT_FAIL(compile(&product), EXIT_CONFIG, "dot:3:3: error: @t: no code can be");
 }
 
 TEST(attention_that_is_too_large_is_refused) {
