@@ -2,9 +2,10 @@
  * types by the types column, the rest by the row's infer hook.
  *
  * types column: one character an operand (the last one repeats): f = float, all of one
- * type; g = float, of any type; i = i32; * = anything. After "->" one a result: a digit =
- * like that operand, i = i32, * = as declared, d = as declared or, where nothing is,
- * like operand 0, s = what operand 0 is summed in: f32 for anything narrower. */
+ * type; g = float, of any type; w = f32 or f64; i = i32; * = anything. After "->" one a
+ * result: a digit = like that operand, i = i32, * = as declared, w = the same, which must be
+ * f32 or f64, d = as declared or, where nothing is, like operand 0, s = what operand 0 is
+ * summed in: f32 for anything narrower. */
 #include "ir/op_hooks.h"
 #include <float.h>
 #include <math.h>
@@ -21,6 +22,10 @@ _Noreturn void infer_error(const char *fmt, ...) {
     longjmp(*error_jump, 1);
 }
 
+static bool is_wide(DType dt) {
+    return dt == DT_F32 || dt == DT_F64;
+}
+
 static void check_operand_types(const Op *op) {
     const char *spec = optab[op->kind].types;
     DType float_type = DT_COUNT;
@@ -32,6 +37,9 @@ static void check_operand_types(const Op *op) {
             infer_error("operand %d (%%%s) is %s, must be i32", i, op->in[i]->name,
                         dtype_name[dt]);
         }
+        if (c == 'w' && !is_wide(dt))
+            infer_error("operand %d (%%%s) is %s, must be f32", i, op->in[i]->name,
+                        dtype_name[dt]);
         if (c != 'f' && c != 'g') continue;
         if (!dtype_is_float(dt)) {
             infer_error("operand %d (%%%s) is %s, must be a float type", i,
@@ -57,6 +65,8 @@ static DType result_type(const Op *op, int i, const Type *declared, int ndeclare
     if (c == 's') return dtype_sum(op->in[0]->ty.dt);
     if (c == 'd' && i >= ndeclared) return op->in[0]->ty.dt;
     if (i >= ndeclared) infer_error("the type of result %d must be given", i);
+    if (c == 'w' && !is_wide(declared[i].dt))
+        infer_error("result %d is %s, must be f32", i, dtype_name[declared[i].dt]);
     if (c == 'd' && !dtype_is_float(declared[i].dt))
         infer_error("result %d is %s, must be a float type", i,
                     dtype_name[declared[i].dt]);

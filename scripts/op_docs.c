@@ -90,8 +90,11 @@ static void write_rule(const OpInfo *op) {
 
 /* Equal ones in a row are counted: "3 float". */
 static void write_types(const char *from, const char *end) {
-    static const char *const name[] = {
-        ['f'] = "float", ['g'] = "any float", ['i'] = "i32", ['*'] = "any"};
+    static const char *const name[] = {['f'] = "float",
+                                       ['g'] = "any float",
+                                       ['w'] = "f32 or f64",
+                                       ['i'] = "i32",
+                                       ['*'] = "any"};
     for (const char *p = from, *next; p < end; p = next) {
         for (next = p; next < end && *next == *p;) next++;
         printf("%s", p == from ? "" : ", ");
@@ -102,12 +105,16 @@ static void write_types(const char *from, const char *end) {
 
 static void write_result_types(const char *types) {
     for (const char *p = types; *p; p++) {
-        const char *name = *p == 'i' ? "i32" : *p == 's' ? "sum of #0" : "declared";
+        static const char *const name[] = {['i'] = "i32",
+                                           ['w'] = "f32 or f64",
+                                           ['s'] = "sum of #0",
+                                           ['d'] = "declared",
+                                           ['*'] = "declared"};
         printf("%s", p == types ? "" : ", ");
         if (isdigit((unsigned char)*p))
             printf("#%c", *p);
         else
-            printf("%s", name);
+            printf("%s", name[(unsigned char)*p]);
     }
 }
 

@@ -211,22 +211,22 @@ static const Sample samples[] = {
     {"positions", NULL, "%back: i32[]", "%y = positions %back {zigzag=3} : i32[12]"},
     {"rng_layer", NULL, "%rng: i32[4], %off: i32[]",
      "%y = rng_layer %rng, %off : i32[4]"},
-    {"rope_table", NULL, "%off: i32[]", "%y = rope_table %off {base=10000} : F[5,3,2]"},
+    {"rope_table", NULL, "%off: i32[]", "%y = rope_table %off {base=10000} : S[5,3,2]"},
     {"rope_table", NULL, "%off: i32[]",
-     "%y = rope_table %off {freqs=\"1 0.25 3e-2\"; scale=1.5} : F[5,3,2]"},
+     "%y = rope_table %off {freqs=\"1 0.25 3e-2\"; scale=1.5} : S[5,3,2]"},
     {"rope_table_each", NULL, "%ids: i32[2,5]",
-     "%y = rope_table_each %ids {base=10000} : F[2,5,3,2]"},
+     "%y = rope_table_each %ids {base=10000} : S[2,5,3,2]"},
     {"rope_table_each", NULL, "%ids: i32[2,5]",
-     "%y = rope_table_each %ids {freqs=\"1 0.25 3e-2\"; scale=1.5} : F[2,5,3,2]"},
-    {"rope", NULL, "%x: F[2,3,2,7], %table: F[3,2,2]",
+     "%y = rope_table_each %ids {freqs=\"1 0.25 3e-2\"; scale=1.5} : S[2,5,3,2]"},
+    {"rope", NULL, "%x: F[2,3,2,7], %table: S[3,2,2]",
      "%y = rope %x, %table : F[2,3,2,7]"},
-    {"rope", NULL, "%x: F[2,3,5,4], %table: F[3,2,2]",
+    {"rope", NULL, "%x: F[2,3,5,4], %table: S[3,2,2]",
      "%y = rope %x, %table : F[2,3,5,4]"},
-    {"rope", NULL, "%x: F[1,3,1,2], %table: F[3,1,2]",
+    {"rope", NULL, "%x: F[1,3,1,2], %table: S[3,1,2]",
      "%y = rope %x, %table {inverse=1} : F[1,3,1,2]"},
-    {"rope_each", NULL, "%x: F[2,3,5,4], %table: F[2,3,2,2]",
+    {"rope_each", NULL, "%x: F[2,3,5,4], %table: S[2,3,2,2]",
      "%y = rope_each %x, %table : F[2,3,5,4]"},
-    {"rope_each", NULL, "%x: F[3,1,2,2], %table: F[3,1,1,2]",
+    {"rope_each", NULL, "%x: F[3,1,2,2], %table: S[3,1,1,2]",
      "%y = rope_each %x, %table {inverse=1} : F[3,1,2,2]"},
     {"attention", NULL, ATTN("2,3,4,5", "2,3,4,5"),
      ATTN_OUT("scale=0.4; causal=1", "2,3,4,5", "2,3,4")},
@@ -386,7 +386,8 @@ static const Sample samples[] = {
      "%x: F[5,2], %w: F[3,2]", "%y = call %x, %w {fn=@f; times=5; each=1} : F[5,2]"},
     {"call", /* carried integers beside carried floats; a value handed through */
      "func @f(%x: F[3], %n: i32[], %w: F[3]) -> (F[3], i32[], F[3]) {\n"
-     "  %t = rope_table %n {base=10} : F[1,1,2]\n  %s = sum %t {abc->_} : F[]\n"
+     "  %t = rope_table %n {base=10} : S[1,1,2]\n  %u = sum %t {abc->_} : S[]\n"
+     "  %s = cast %u : F[]\n"
      "  %y = mul %x, %s {...,_->...} : F[3]\n  %z = mul %y, %w : F[3]\n"
      "  return %z, %n, %x\n}\n",
      "%x: F[3], %off: i32[], %w: F[2,3]",
