@@ -317,6 +317,7 @@ int64_t lower_workspace_bytes(const Op *op, void *lower) {
     Lower *l = lower;
     if (op_is_call(op)) return call_workspace(op, l);
     if (op->kind == OP_dot) return lower_product_workspace(l, op);
+    if (op_has(op, F_REDUCE)) return lower_reduce_workspace(op);
     if (optab[op->kind].flags & F_COMM) return lower_comm_workspace(op, l);
     return lower_attention_workspace(op, l);
 }

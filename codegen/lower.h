@@ -82,7 +82,9 @@ int64_t lower_widened_bytes(const Value *v);
 LLVMValueRef lower_widened(Lower *l, const Value *v, LLVMValueRef to);
 void lower_rounded(Lower *l, const Value *v, LLVMValueRef from);
 
-/* lower_misc.c: a constant array of n i64 in the module. */
+/* lower_misc.c: of a sum or maximum outside of kernels. */
+int64_t lower_reduce_workspace(const Op *op);
+/* A constant array of n i64 in the module. */
 LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item);
 /* to = from, contiguous, `from` with strides by dimension of `to`. */
 void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,

@@ -127,9 +127,18 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
 
 /* ---- around the body ---- */
 
-/* out[0..n) = sum over threads of the partial sums at `offset`. */
-static void add_columns(Kernel *k, LLVMValueRef ws, int64_t offset, int64_t bytes,
-                        LLVMValueRef out) {
+/* Partial sums are f32; what they add up to is rounded once, to the type of v. */
+static void store_sum(Kernel *k, const Value *v, LLVMValueRef sum, LLVMValueRef at,
+                      LLVMValueRef mask) {
+    if (dtype_sum(v->ty.dt) != v->ty.dt)
+        emit_store_narrow(k->e, v->ty.dt, sum, at, mask);
+    else
+        emit_store(k->e, sum, at, mask, 4);
+}
+
+/* out[0..n), which is v: the sum over threads of the partial sums at `offset`. */
+static void add_columns(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
+                        int64_t bytes, LLVMValueRef out) {
     Emit *e = k->e;
     int64_t whole = k->s.inner / e->vl * e->vl;
     for (int tail = 0; tail < 2; tail++) {
@@ -141,40 +150,39 @@ static void add_columns(Kernel *k, LLVMValueRef ws, int64_t offset, int64_t byte
         LLVMValueRef sum = NULL;
         for (int t = 0; t < k->l->threads; t++) {
             LLVMValueRef part = emit_at(e, e->i8, ws, offset + t * bytes);
-            LLVMValueRef v =
+            LLVMValueRef some =
                 emit_load(e, e->vf32, emit_gep(e, e->f32, part, l.i), mask, 4);
-            sum = sum ? emit_fadd(e, sum, v) : v;
+            sum = sum ? emit_fadd(e, sum, some) : some;
         }
-        emit_store(e, sum, emit_gep(e, e->f32, out, l.i), mask, 4);
+        store_sum(k, v, sum, emit_gep(e, kernel_element(k, v), out, l.i), mask);
         loop_end(e, &l, NULL);
     }
 }
 
-static void add_all(Kernel *k, LLVMValueRef ws, int64_t offset, int64_t bytes,
-                    LLVMValueRef out) {
+static void add_all(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
+                    int64_t bytes, LLVMValueRef out) {
     Emit *e = k->e;
     LLVMValueRef sum = NULL;
     for (int t = 0; t < k->l->threads; t++) {
-        LLVMValueRef v =
+        LLVMValueRef some =
             emit_load(e, e->vf32, emit_at(e, e->i8, ws, offset + t * bytes), NULL, 4);
-        sum = sum ? emit_fadd(e, sum, v) : v;
+        sum = sum ? emit_fadd(e, sum, some) : some;
     }
-    emit_store(e, emit_reduce_add(e, sum), out, NULL, 4);
+    store_sum(k, v, emit_reduce_add(e, sum), out, NULL);
 }
 
 static void finish_sums(Kernel *k, LLVMValueRef ws, int64_t bytes) {
     for (int i = 0; i < k->f->nret; i++) {
         const SpaceValue *v = space_value(&k->s, k->f->ret[i]);
         if (!v->at_end) continue;
-        if (v->v->ty.dt != DT_F32) lower_refuse(v->v->def, "sums over rows are f32");
         LLVMValueRef out = emit_param(k->e, k->f->narg + i);
         int op = 0;
         while (k->s.op[op]->out[0] != v->v) op++;
         int64_t offset = kernel_sums_at(&k->s, op, NULL);
         if (k->s.reduce[op] == REDUCE_COL)
-            add_columns(k, ws, offset, bytes, out);
+            add_columns(k, v->v, ws, offset, bytes, out);
         else
-            add_all(k, ws, offset, bytes, out);
+            add_all(k, v->v, ws, offset, bytes, out);
     }
 }
 

@@ -28,6 +28,10 @@ LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item) {
     return constant_array(l, l->e->i64, n, item, "sizes");
 }
 
+static bool is_narrow(const Value *v) {
+    return dtype_sum(v->ty.dt) != v->ty.dt;
+}
+
 static void need_f32(const Op *op, const Value *v) {
     if (v->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
 }
@@ -48,8 +52,16 @@ static void strides(const Dims *d, int term, int64_t *stride) {
     }
 }
 
+int64_t lower_reduce_workspace(const Op *op) {
+    if (!is_narrow(op->in[0])) return 0;
+    return lower_widened_bytes(op->in[0]) + lower_widened_bytes(op->out[0]);
+}
+
+/* Where numbers are narrow, on copies in f32: of the operand, then of the result. */
 static void lower_reduce(Lower *l, const Op *op, bool take_max) {
-    need_f32(op, op->in[0]);
+    const Value *x = op->in[0], *y = op->out[0];
+    const bool narrow = is_narrow(x);
+    if (!narrow) need_f32(op, x);
     Dims d;
     check(op_dims(op, &d));
     int64_t from[MAX_DIMS], size[MAX_DIMS], stride[MAX_DIMS];
@@ -64,9 +76,13 @@ static void lower_reduce(Lower *l, const Op *op, bool take_max) {
         size[n] = d.size[id];
         stride[n++] = from[id];
     }
-    CALL_RT(l->e, rt_reduce, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-            number(l, d.rank[1]), number(l, n - d.rank[1]), numbers(l, n, size),
-            numbers(l, n, stride), number(l, take_max));
+    LLVMValueRef to =
+        narrow ? lower_workspace(l, op, lower_widened_bytes(x)) : lower_pointer(l, y);
+    LLVMValueRef values =
+        narrow ? lower_widened(l, x, lower_workspace(l, op, 0)) : lower_pointer(l, x);
+    CALL_RT(l->e, rt_reduce, to, values, number(l, d.rank[1]), number(l, n - d.rank[1]),
+            numbers(l, n, size), numbers(l, n, stride), number(l, take_max));
+    if (narrow) lower_rounded(l, y, to);
 }
 
 void lower_sum(Lower *l, const Op *op) {

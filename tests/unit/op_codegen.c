@@ -400,6 +400,25 @@ TEST(products_into_another_type) {
     }
 }
 
+/* Sums over rows, over all, and over dimensions that no kernel sums over. */
+TEST(sums_of_narrow_numbers) {
+    static const Sample s[] = {
+        {"sum", NULL, "%x: F[64,37]", "%y = sum %x {tc->c} : F[37]"},
+        {"sum", NULL, "%x: F[640,16]",
+         "%s = tanh %x : F[640,16]\n  %y = sum %s {tc->c} : F[16]"},
+        {"sum", NULL, "%x: F[64,37]", "%y = sum %x {tc->_} : F[]"},
+        {"sum", NULL, "%x: F[3,64,37]", "%y = sum %x {btc->t} : F[64]"},
+        {"sum", NULL, "%x: F[3,64,37]", "%y = sum %x {btc->bc} : F[3,37]"},
+        {"max", NULL, "%x: F[3,64,37]", "%y = max %x {btc->bc} : F[3,37]"},
+        {"max", NULL, "%x: F[3,64,37]", "%y = max %x {btc->_} : F[]"},
+        {"sum", NULL, "%x: F[64,1]", "%y = sum %x {tc->c} : F[1]"}};
+    static const char *const type[] = {"bf16", "f16"};
+    for (int i = 0; i < 2 * ARRAY_LEN(s); i++) {
+        EXPECT(run_typed(&s[i / 2], type[i % 2], "native", 2, APART));
+        EXPECT(run_typed(&s[i / 2], type[i % 2], "x86-64-v2", 1, APART));
+    }
+}
+
 /* A NaN among the numbers is the largest, wherever it stands: here about half of them are. */
 TEST(the_largest_of_a_row_with_nan) {
     static const Sample s[] = {{"max", NULL, "%x: F[64,5]",
