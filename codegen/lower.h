@@ -69,7 +69,7 @@ void lower_module(Lower *l, const Func *entry);
 int64_t lower_workspace_bytes(const Op *op, void *lower);
 
 /* lower_dot.c */
-/* Of a dot; false: this CPU has no product of such factors, only of copies of them. */
+/* Of a dot; false: this CPU has no product of such types, only of copies in f32. */
 bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape);
 int64_t lower_product_workspace(Lower *l, const Op *op);
 

@@ -92,7 +92,8 @@ bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape) {
     ProductCode code;
     char why[400];
     *shape = shape_of(l, op, factor, bias ? bias->ty.dt : result, result);
-    if (!is_narrow(op->in[0])) return true;
+    if (!is_narrow(op->in[0]))
+        return !is_narrow(op->out[0]) && !(bias && is_narrow(bias));
     bool there = factor == DT_BF16 &&
                  product_code_make(shape, product_rule, l->vl, &code, why, sizeof why);
     if (there) dnnl_matmul_free(code.matmul);
@@ -204,7 +205,9 @@ void lower_dot(Lower *l, const Op *op) {
                 ? v->loc.kind == op->out[0]->loc.kind && v->loc.at == op->out[0]->loc.at
                 : op->out[0]->loc.kind == LOC_ARG && op->out[0]->loc.at == v->nth;
         if (v->ty.dt != op->out[0]->ty.dt)
-            lower_refuse(op, "a full addend must have the type of the result");
+            lower_refuse(
+                op,
+                "an addend that is no bias must have the type of the result: write cast");
         if (!same) lower_spread(l, c, from, op->out[0]->ty.rank, size, stride, v->ty.dt);
     }
     if (p->widens) {

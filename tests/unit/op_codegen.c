@@ -400,6 +400,23 @@ TEST(products_into_another_type) {
     }
 }
 
+/* Of f32 into a narrow type, or with a bias of one. */
+TEST(products_of_f32_with_narrow_numbers) {
+    static const Sample s[] = {{"dot", NULL, "%x: f32[8,37], %w: f32[37,5]",
+                                "%y = dot %x, %w {mk,kn->mn} : bf16[8,5]"},
+                               {"dot", NULL, "%x: f32[8,37], %w: f32[37,5], %b: f16[5]",
+                                "%y = dot %x, %w, %b {mk,kn,n->mn} : f32[8,5]"},
+                               {"dot", NULL,
+                                "%x: f32[8,37], %w: f32[37,5], %b: bf16[5], %a: f16[8,5]",
+                                "%y = dot %x, %w, %b, %a {mk,kn,n,mn->mn} : f16[8,5]"},
+                               {"dot", NULL, "%x: f32[1,37], %w: f32[37,5], %b: bf16[5]",
+                                "%y = dot %x, %w, %b {mk,kn,n->mn} : bf16[1,5]"}};
+    for (int i = 0; i < ARRAY_LEN(s); i++) {
+        EXPECT(run_sample(&s[i], "native", 1, APART));
+        EXPECT(run_sample(&s[i], "x86-64-v3", 2, APART));
+    }
+}
+
 /* Sums over rows, over all, and over dimensions that no kernel sums over. */
 TEST(sums_of_narrow_numbers) {
     static const Sample s[] = {
