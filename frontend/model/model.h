@@ -18,6 +18,20 @@ typedef enum MlpAct {
 
 enum { MODEL_MAX_EOS = 8 };
 
+/* How tokens of texts are chosen, see runtime/text/sampler.h; 0 where it is not given. */
+typedef enum TokenChoice {
+    CHOICE_DO_SAMPLE,
+    CHOICE_TEMPERATURE,
+    CHOICE_TOP_K,
+    CHOICE_TOP_P,
+    CHOICE_PENALTY,
+    CHOICES
+} TokenChoice;
+typedef struct TokenChoices {
+    bool given[CHOICES];
+    double value[CHOICES];
+} TokenChoices;
+
 /* Everything that decides a model's shape, arithmetic and initial weights. NormType,
  * PositionType and ModelType are those of config.h. */
 typedef struct ModelSpec {
@@ -50,6 +64,7 @@ typedef struct ModelSpec {
     int n_ends;
     int64_t ends[MODEL_MAX_EOS]; /* of generation_config.json: generated texts end with
                                     these, not with eos; none: with eos */
+    TokenChoices choices;        /* of the same file */
 } ModelSpec;
 
 /* The tokens that end a text that the model makes; *n of them. */
@@ -64,7 +79,7 @@ RopeScaling model_rope_of_config(const Config *cfg);
 /* The base of rotary positions: rotary_base, which NTK multiplies. */
 double model_rope_base_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text. Of a
- * generation_config.json in the folder the tokens that end a text are taken.
+ * generation_config.json in the folder ends and choices are taken, see generation.h.
  * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with
  * biases on q, k, v), qwen3 (with norms of queries and keys) and gpt_neox; whatever changes the arithmetic and is not known here
  * fails with EXIT_CONFIG at its place. Reads what both forms of model_spec_json write. */

@@ -1,10 +1,9 @@
 /* model_json.c - a ModelSpec from and to config.json: Hugging Face's keys (model_hf.c),
  * and our own object "stator" in it that loses nothing. */
 #include "base/json.h"
+#include "frontend/model/generation.h"
 #include "frontend/model/model.h"
 #include "frontend/model/model_hf.h"
-
-#define CONFIG_JSON_MAX_BYTES (4u << 20)
 
 /* ---- our own object in config.json: every field by name ---- */
 
@@ -114,13 +113,22 @@ static ModelSpec read_own(const Json *own) {
     for (int i = 0; i < ARRAY_LEN(fields); i++) read_field(own, &fields[i], &s);
     s.n_eos = read_list(json_need(own, "eos"), s.vocab, s.eos);
     s.n_ends = read_list(json_get(own, "ends"), s.vocab, s.ends);
+    const Json *choices = json_get(own, "choices");
+    if (choices) json_want(choices, JSON_OBJECT);
+    if (choices) s.choices = generation_read_choices(choices);
     for (const Json *e = own->first; e; e = e->next) {
-        bool known = !strcmp(e->key, "eos") || !strcmp(e->key, "ends");
+        bool known = !strcmp(e->key, "eos") || !strcmp(e->key, "ends") || e == choices;
         for (int i = 0; i < ARRAY_LEN(fields); i++)
             known |= !strcmp(e->key, fields[i].name);
         if (!known) json_fail(e, NULL, "unknown key '%s' in \"stator\"", e->key);
     }
     return s;
+}
+
+static void write_choices(Text *t, const TokenChoices *c) {
+    Text members = text_new(t->mem);
+    generation_write_choices(&members, c, ", ");
+    if (members.n) text_add(t, "    \"choices\": {%s},\n", members.s + 2);
 }
 
 static void write_own(Text *t, const ModelSpec *s) {
@@ -147,6 +155,7 @@ static void write_own(Text *t, const ModelSpec *s) {
         model_hf_write_eos(t, s->ends, s->n_ends);
         text_add(t, ",\n");
     }
+    write_choices(t, &s->choices);
     text_add(t, "    \"eos\": ");
     model_hf_write_eos(t, s->eos, s->n_eos);
     text_add(t, "\n  }");
@@ -170,26 +179,11 @@ ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, siz
     return read_root(json_parse(mem, name, text, n, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG));
 }
 
-/* As in transformers the file goes before config.json where texts are made, but one that
- * names no token leaves those of config.json. */
-static void read_generation(Arena *mem, const char *dir, ModelSpec *s) {
-    int64_t ends[MODEL_MAX_EOS];
-    const char *path = path_join(mem, dir, "generation_config.json");
-    if (!file_exists(path)) return;
-    const Json *root = json_read(mem, path, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG);
-    json_want(root, JSON_OBJECT);
-    int n = model_hf_read_eos(json_get(root, "eos_token_id"), s->vocab, ends);
-    if (!n) return;
-    bool same = n == s->n_eos && !memcmp(ends, s->eos, (size_t)n * sizeof *ends);
-    s->n_ends = same ? 0 : n;
-    memcpy(s->ends, ends, (size_t)s->n_ends * sizeof *ends);
-}
-
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir) {
     bool folder = !ends_with(dir, ".json");
     const char *path = folder ? path_join(mem, dir, "config.json") : dir;
     ModelSpec s = read_root(json_read(mem, path, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG));
-    if (folder) read_generation(mem, dir, &s);
+    if (folder) generation_read(mem, dir, &s);
     return s;
 }
 

@@ -1,6 +1,7 @@
 /* weights.c - see weights.h. */
 #include "frontend/model/weights.h"
 #include "base/rng.h"
+#include "frontend/model/generation.h"
 #include "runtime/core/rt.h"
 #include "runtime/store/safetensors.h"
 #include <math.h>
@@ -350,25 +351,6 @@ static void write_text(Arena *mem, const char *dir, const char *name, const char
     const char *path = path_join(mem, dir, name);
     int error = file_write_atomic(path, text, strlen(text));
     if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", path, strerror(error));
-}
-
-/* What is as in the model's configuration says so: transformers 4 takes other values from
- * there then. */
-static const char *generation_json(Arena *mem, const ModelSpec *s) {
-    Text t = text_new(mem);
-    int n;
-    const int64_t *eos = model_ends(s, &n);
-    text_add(&t, "{\n  \"_from_model_config\": %s", s->n_ends ? "false" : "true");
-    if (s->bos_token >= 0)
-        text_add(&t, ",\n  \"bos_token_id\": %lld", (long long)s->bos_token);
-    if (n == 1) text_add(&t, ",\n  \"eos_token_id\": %lld", (long long)eos[0]);
-    for (int i = 0; n > 1 && i < n; i++)
-        text_add(&t, "%s%lld%s", i ? ", " : ",\n  \"eos_token_id\": [", (long long)eos[i],
-                 i == n - 1 ? "]" : "");
-    if (s->pad_token >= 0)
-        text_add(&t, ",\n  \"pad_token_id\": %lld", (long long)s->pad_token);
-    text_add(&t, "\n}\n");
-    return t.s;
 }
 
 /* Tensors on their way out, one at a time. */

@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
 #include "frontend/config/run_tokenizer.h"
+#include "frontend/model/generation.h"
 #include "frontend/model/source.h"
 #include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
@@ -113,6 +114,13 @@ static void compare(const Convert *c, const Safetensors *st, const char *name,
 }
 
 /* The tokenizer goes with the weights, and says where texts end if the model does not. */
+static void say_left_out(const Convert *c) {
+    bool hf = c->source.kind == SOURCE_HF;
+    const char *left = hf ? generation_left_out(c->mem, c->source.path) : NULL;
+    if (left)
+        say_aside("note: %s/generation_config.json: not taken: %s", c->source.path, left);
+}
+
 static void open_tokenizer(Convert *c) {
     const TokenizerSpec *spec = &c->source.tokenizer;
     ModelSpec *s = &c->source.spec;
@@ -141,17 +149,20 @@ static void keep_tokenizer(const Convert *c) {
 
 /* ---- to Hugging Face ---- */
 
-static bool same_ends(const ModelSpec *a, const ModelSpec *b) {
+static bool same_texts(const ModelSpec *a, const ModelSpec *b) {
+    const TokenChoices *v = &a->choices, *w = &b->choices;
     int n, m;
     const int64_t *x = model_ends(a, &n), *y = model_ends(b, &m);
-    return n == m && !memcmp(x, y, (size_t)n * sizeof *x);
+    return n == m && !memcmp(x, y, (size_t)n * sizeof *x) &&
+           !memcmp(v->given, w->given, sizeof v->given) &&
+           !memcmp(v->value, w->value, sizeof v->value);
 }
 
 static void check_hf(Convert *c) {
     const char *written = model_spec_json(c->mem, &c->source.spec, true);
     ModelSpec spec = model_spec_of_hf(c->mem, c->out);
     if (strcmp(written, model_spec_json(c->mem, &spec, true))) differs(c, "config.json");
-    if (!same_ends(&spec, &c->source.spec)) differs(c, "generation_config.json");
+    if (!same_texts(&spec, &c->source.spec)) differs(c, "generation_config.json");
     Safetensors *st = safetensors_open(c->mem, c->out, EXIT_CHECKPOINT);
     HfMap map = hf_map(c->mem, c->entry);
     if (st->n != map.n) differs(c, "model.safetensors");
@@ -247,6 +258,7 @@ int cmd_convert(int argc, char **argv) {
     check_out(&c);
     c.source = source_open(c.mem, c.from, 0, NULL);
     source_spec(&c.source);
+    say_left_out(&c);
     open_tokenizer(&c);
     if (hf)
         to_hf(&c);

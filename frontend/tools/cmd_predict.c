@@ -4,6 +4,7 @@
 #include "frontend/config/key.h"
 #include "frontend/config/options.h"
 #include "frontend/launch/launch.h"
+#include "frontend/model/generation.h"
 #include "frontend/model/source.h"
 #include "frontend/tools/predict_module.h"
 #include "frontend/tools/predict_round.h"
@@ -111,13 +112,26 @@ static int64_t choose_total(Arena *mem, const Options *o, const Source *s,
 
 /* ---- generation ---- */
 
-static Sampling sampling_of(const Options *o, const Config *cfg) {
-    return (Sampling){.greedy = option_given(o, "--greedy") || !cfg->model_do_sample,
-                      .temperature = cfg->model_temperature,
-                      .top_k = cfg->model_top_k,
-                      .top_p = cfg->model_top_p,
-                      .repetition_penalty = cfg->model_repetition_penalty,
-                      .seed = (uint64_t)cfg->seed};
+static Sampling sampling_of(const Options *o, const Source *s, const Config *cfg) {
+    Sampling set = generation_sampling(cfg, &s->spec);
+    set.greedy |= option_given(o, "--greedy");
+    return set;
+}
+
+/* What a file that may not be known to be there decides, and what it does not. */
+static void report_choices(Arena *mem, const Options *o, const Source *s,
+                           const Config *cfg) {
+    bool greedy = option_given(o, "--greedy");
+    const char *taken = generation_taken(mem, cfg, &s->spec, greedy);
+    const char *left = s->kind == SOURCE_HF ? generation_left_out(mem, s->path) : NULL;
+    if (taken)
+        say_aside("tokens are chosen as generation_config.json of the model says: %s; "
+                  "keys and flags go before it",
+                  taken);
+    if (left)
+        say_aside("note: %s/generation_config.json: not taken: %s (lengths: "
+                  "--max_new_tokens N)",
+                  s->path, left);
 }
 
 static void report_start(Arena *mem, const Source *s, const char *folder,
@@ -188,7 +202,7 @@ typedef struct Work {
 } Work;
 
 static Work read_work(Arena *mem, const Options *o, const Source *s, const Config *cfg) {
-    Work k = {.sampling = sampling_of(o, cfg),
+    Work k = {.sampling = sampling_of(o, s, cfg),
               .samples = option_int(o, "--num_samples", 1)};
     sampler_new(mem, &k.sampling, (int)s->spec.vocab); /* looks at the settings */
     k.wording = wording_new(mem, o, s);
@@ -287,6 +301,7 @@ static void predict_texts(Arena *mem, const Options *o, Source *s, const Config 
     watch_task("prediction", -1, false);
     if (root) {
         report_start(mem, s, folder, g, clock_seconds() - start);
+        report_choices(mem, o, s, cfg);
         make_texts(mem, r, &k);
         replicas_end(r);
     } else {

@@ -6,6 +6,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/run_tokenizer.h"
+#include "frontend/model/generation.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/text/prompt.h"
@@ -85,19 +86,10 @@ static int32_t first_token(const Train *t, const Samples *s) {
     return (int32_t)id;
 }
 
-static Sampling choices(const Config *cfg) {
-    return (Sampling){.greedy = !cfg->model_do_sample,
-                      .temperature = cfg->model_temperature,
-                      .top_k = cfg->model_top_k,
-                      .top_p = cfg->model_top_p,
-                      .repetition_penalty = cfg->model_repetition_penalty,
-                      .seed = (uint64_t)cfg->seed};
-}
-
 static void read_texts(const Train *t, Samples *s) {
     const TextList prompts = t->job.cfg->runner_config_sample_prompts;
     TokenizerSpec spec = run_tokenizer(t->mem, t->job.cfg);
-    Sampling set = choices(t->job.cfg);
+    Sampling set = generation_sampling(t->job.cfg, &t->job.spec);
     if (run_tokenizer_found(&spec)) s->tokenizer = tokenizer_open(t->mem, &spec);
     s->bytes =
         !s->tokenizer && (t->job.spec.vocab <= 256 ||

@@ -142,4 +142,25 @@ static ModelSpec spec_of_yaml(Arena *mem, const char *yaml) {
     return model_spec_of_config(config_parse(mem, "test.yaml", yaml, strlen(yaml)));
 }
 
+/* The weights of llama_tiny, with `eos` in config.json and a generation_config.json of this
+ * text (NULL: none). */
+static char *llama_folder(const char *name, const char *eos, const char *generation) {
+    Arena *mem = arena_new();
+    char *dir = temp(name), *from = golden("llama_tiny");
+    char *config =
+        file_read(mem, path_join(mem, from, "config.json"), 4096, NULL, EXIT_DATA);
+    EXPECT_INT(dir_make(dir), 0);
+    write_text(
+        path_join(mem, dir, "config.json"),
+        arena_printf(mem, "{\"eos_token_id\": %s,%s", eos, strchr(config, '{') + 1));
+    if (generation) write_text(path_join(mem, dir, "generation_config.json"), generation);
+    size_t n;
+    char *weights =
+        file_read(mem, path_join(mem, from, "model.safetensors"), 1 << 20, &n, EXIT_DATA);
+    EXPECT_INT(file_write_atomic(path_join(mem, dir, "model.safetensors"), weights, n),
+               0);
+    arena_free(mem);
+    return dir;
+}
+
 #endif

@@ -6,27 +6,6 @@
 
 enum { NEW_TOKENS = 6, VOCAB = 96, END = 3 };
 
-/* The weights of llama_tiny, with `eos` in config.json and a generation_config.json of this
- * text (NULL: none). */
-static char *folder(const char *name, const char *eos, const char *generation) {
-    Arena *mem = arena_new();
-    char *dir = temp(name), *from = golden("llama_tiny");
-    char *config =
-        file_read(mem, path_join(mem, from, "config.json"), 4096, NULL, EXIT_DATA);
-    EXPECT_INT(dir_make(dir), 0);
-    write_text(
-        path_join(mem, dir, "config.json"),
-        arena_printf(mem, "{\"eos_token_id\": %s,%s", eos, strchr(config, '{') + 1));
-    if (generation) write_text(path_join(mem, dir, "generation_config.json"), generation);
-    size_t n;
-    char *weights =
-        file_read(mem, path_join(mem, from, "model.safetensors"), 1 << 20, &n, EXIT_DATA);
-    EXPECT_INT(file_write_atomic(path_join(mem, dir, "model.safetensors"), weights, n),
-               0);
-    arena_free(mem);
-    return dir;
-}
-
 static char *greedy(char *dir) {
     PREDICT(dir, "--greedy", "--prompt_tokens", "1,2,3,4,5", "--max_new_tokens", "6");
     worked();
@@ -55,7 +34,7 @@ TEST(ends_of_generation_config) {
     Tokens all = free_text(mem);
     char *eos = arena_printf(mem, "%d", all.id[1]);
     char *want = first_tokens(mem, &all, END);
-    char *dir = folder(
+    char *dir = llama_folder(
         "hf", eos,
         arena_printf(mem, "{\"eos_token_id\": [%d, 500, %d]}", VOCAB - 1, all.id[END]));
     ModelSpec s = model_spec_of_hf(mem, dir);
@@ -86,10 +65,11 @@ TEST(generation_config_without_ends) {
     Tokens all = free_text(mem);
     char *want = first_tokens(mem, &all, END);
     for (int i = 0; i < ARRAY_LEN(texts); i++)
-        EXPECT_STR(greedy(folder("hf", arena_printf(mem, "%d", all.id[END]), texts[i])),
-                   want);
+        EXPECT_STR(
+            greedy(llama_folder("hf", arena_printf(mem, "%d", all.id[END]), texts[i])),
+            want);
     char *one = arena_printf(mem, "{\"eos_token_id\": %d}", all.id[END]);
-    EXPECT_STR(greedy(folder("hf", "null", one)), want);
+    EXPECT_STR(greedy(llama_folder("hf", "null", one)), want);
     arena_free(mem);
 }
 
@@ -106,7 +86,7 @@ TEST(generation_config_that_is_damaged) {
                {"[1, 2]", "object"},
                {"{\"eos_token_id\": 1", "generation_config.json:1:"}};
     for (int i = 0; i < ARRAY_LEN(bad); i++) {
-        PREDICT(folder("hf", "1", bad[i].text), "--prompt_tokens", "1");
+        PREDICT(llama_folder("hf", "1", bad[i].text), "--prompt_tokens", "1");
         refused(EXIT_CONFIG, bad[i].part);
         EXPECT_PART(message, "hf/generation_config.json");
     }

@@ -1,0 +1,196 @@
+/* generation.c - see generation.h. */
+#include "frontend/model/generation.h"
+#include "frontend/model/model_hf.h"
+
+#define MODEL "model.model_config."
+
+enum { TOP_K_OF_TRANSFORMERS = 50 }; /* of a file that samples and does not name it */
+
+static const char *const name[] = {"do_sample", "temperature", "top_k", "top_p",
+                                   "repetition_penalty"};
+static const char *const path[] = {MODEL "do_sample", MODEL "temperature", MODEL "top_k",
+                                   MODEL "top_p", MODEL "repetition_penalty"};
+_Static_assert(ARRAY_LEN(name) == CHOICES && ARRAY_LEN(path) == CHOICES, "all choices");
+
+/* ---- choices as JSON ---- */
+
+/* In the range of the key of that name. */
+static double read_number(const Json *v, TokenChoice c) {
+    static const double low[] = {0, 0, 0, 1e-6, 0.01}, high[] = {1, 100, 1 << 24, 1, 100};
+    if (c == CHOICE_DO_SAMPLE) return json_bool(v);
+    if (c == CHOICE_TOP_K) return (double)json_i64(v, 0, 1 << 24);
+    double x = json_f64(v);
+    if (!(x >= low[c] && x <= high[c]))
+        json_fail(v, NULL, "%s must be in %g..%g", name[c], low[c], high[c]);
+    return x;
+}
+
+TokenChoices generation_read_choices(const Json *object) {
+    TokenChoices c = {0};
+    for (int i = 0; i < CHOICES; i++) {
+        const Json *v = json_get(object, name[i]);
+        if (!v || v->kind == JSON_NULL) continue;
+        c.given[i] = true;
+        c.value[i] = read_number(v, i);
+    }
+    return c;
+}
+
+static void add_value(Text *t, TokenChoice c, double x, const char *yes, const char *no) {
+    if (c == CHOICE_DO_SAMPLE)
+        text_add(t, "%s", x != 0 ? yes : no);
+    else if (c == CHOICE_TOP_K)
+        text_add(t, "%lld", (long long)x);
+    else
+        json_write_double(t, x);
+}
+
+void generation_write_choices(Text *t, const TokenChoices *c, const char *before) {
+    for (int i = 0; i < CHOICES; i++) {
+        if (!c->given[i]) continue;
+        text_add(t, "%s\"%s\": ", before, name[i]);
+        add_value(t, i, c->value[i], "true", "false");
+    }
+}
+
+static bool any(const TokenChoices *c) {
+    for (int i = 0; i < CHOICES; i++)
+        if (c->given[i]) return true;
+    return false;
+}
+
+/* ---- the file ---- */
+
+static const Json *open_file(Arena *mem, const char *dir) {
+    const char *file = path_join(mem, dir, "generation_config.json");
+    if (!file_exists(file)) return NULL;
+    const Json *root = json_read(mem, file, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG);
+    json_want(root, JSON_OBJECT);
+    return root;
+}
+
+/* As in transformers the file goes before config.json where texts are made, but one that
+ * names no token leaves those of config.json. */
+static void read_ends(const Json *root, ModelSpec *s) {
+    int64_t ends[MODEL_MAX_EOS];
+    int n = model_hf_read_eos(json_get(root, "eos_token_id"), s->vocab, ends);
+    if (!n) return;
+    bool same = n == s->n_eos && !memcmp(ends, s->eos, (size_t)n * sizeof *ends);
+    s->n_ends = same ? 0 : n;
+    memcpy(s->ends, ends, (size_t)s->n_ends * sizeof *ends);
+}
+
+/* What the file leaves to transformers. */
+static void fill_choices(TokenChoices *c) {
+    if (!any(c)) return;
+    c->given[CHOICE_DO_SAMPLE] = true;
+    if (c->value[CHOICE_DO_SAMPLE] == 0 || c->given[CHOICE_TOP_K]) return;
+    c->given[CHOICE_TOP_K] = true;
+    c->value[CHOICE_TOP_K] = TOP_K_OF_TRANSFORMERS;
+}
+
+void generation_read(Arena *mem, const char *dir, ModelSpec *s) {
+    const Json *root = open_file(mem, dir);
+    if (!root) return;
+    read_ends(root, s);
+    s->choices = generation_read_choices(root);
+    fill_choices(&s->choices);
+}
+
+/* What is as in the model's configuration says so: transformers 4 takes other values from
+ * there then. */
+char *generation_json(Arena *mem, const ModelSpec *s) {
+    Text t = text_new(mem);
+    int n;
+    const int64_t *eos = model_ends(s, &n);
+    bool own = s->n_ends || any(&s->choices);
+    text_add(&t, "{\n  \"_from_model_config\": %s", own ? "false" : "true");
+    if (s->bos_token >= 0)
+        text_add(&t, ",\n  \"bos_token_id\": %lld", (long long)s->bos_token);
+    if (n == 1) text_add(&t, ",\n  \"eos_token_id\": %lld", (long long)eos[0]);
+    for (int i = 0; n > 1 && i < n; i++)
+        text_add(&t, "%s%lld%s", i ? ", " : ",\n  \"eos_token_id\": [", (long long)eos[i],
+                 i == n - 1 ? "]" : "");
+    if (s->pad_token >= 0)
+        text_add(&t, ",\n  \"pad_token_id\": %lld", (long long)s->pad_token);
+    generation_write_choices(&t, &s->choices, ",\n  ");
+    text_add(&t, "\n}\n");
+    return t.s;
+}
+
+/* ---- what is left out ---- */
+
+/* Is this what transformers does without the key? */
+static bool changes_nothing(const Json *v) {
+    static const char *const one[] = {"num_beams",      "num_beam_groups",
+                                      "typical_p",      "num_return_sequences",
+                                      "length_penalty", "encoder_repetition_penalty"};
+    if (v->kind == JSON_NULL) return true;
+    if (v->kind == JSON_BOOL) return !json_bool(v);
+    if (v->kind == JSON_ARRAY || v->kind == JSON_OBJECT) return !v->first;
+    if (v->kind == JSON_STRING) return false;
+    double x = json_f64(v);
+    for (int i = 0; i < ARRAY_LEN(one); i++)
+        if (!strcmp(v->key, one[i])) return x == 1;
+    return x == 0;
+}
+
+static bool has_place(const char *key) {
+    static const char *const known[] = {"eos_token_id",         "bos_token_id",
+                                        "pad_token_id",         "_from_model_config",
+                                        "transformers_version", "use_cache"};
+    for (int i = 0; i < CHOICES; i++)
+        if (!strcmp(key, name[i])) return true;
+    for (int i = 0; i < ARRAY_LEN(known); i++)
+        if (!strcmp(key, known[i])) return true;
+    return false;
+}
+
+const char *generation_left_out(Arena *mem, const char *dir) {
+    const Json *root = open_file(mem, dir);
+    Text t = text_new(mem);
+    for (const Json *v = root ? root->first : NULL; v; v = v->next)
+        if (!has_place(v->key) && !changes_nothing(v))
+            text_add(&t, "%s%s", t.n ? ", " : "", v->key);
+    return t.n ? t.s : NULL;
+}
+
+/* ---- beside the keys ---- */
+
+static bool is_of_model(const Config *cfg, const ModelSpec *s, TokenChoice c) {
+    bool asked = config_given(cfg, path[c]);
+    if (c == CHOICE_DO_SAMPLE)
+        asked |= config_given(cfg, path[CHOICE_TEMPERATURE]) ||
+                 config_given(cfg, path[CHOICE_TOP_K]) ||
+                 config_given(cfg, path[CHOICE_TOP_P]);
+    return s->choices.given[c] && !asked;
+}
+
+static double chosen(const Config *cfg, const ModelSpec *s, TokenChoice c) {
+    const double of_key[] = {cfg->model_do_sample, cfg->model_temperature,
+                             (double)cfg->model_top_k, cfg->model_top_p,
+                             cfg->model_repetition_penalty};
+    return is_of_model(cfg, s, c) ? s->choices.value[c] : of_key[c];
+}
+
+Sampling generation_sampling(const Config *cfg, const ModelSpec *s) {
+    return (Sampling){.greedy = chosen(cfg, s, CHOICE_DO_SAMPLE) == 0,
+                      .temperature = chosen(cfg, s, CHOICE_TEMPERATURE),
+                      .top_k = (int64_t)chosen(cfg, s, CHOICE_TOP_K),
+                      .top_p = chosen(cfg, s, CHOICE_TOP_P),
+                      .repetition_penalty = chosen(cfg, s, CHOICE_PENALTY),
+                      .seed = (uint64_t)cfg->seed};
+}
+
+const char *generation_taken(Arena *mem, const Config *cfg, const ModelSpec *s,
+                             bool greedy) {
+    bool best = greedy || chosen(cfg, s, CHOICE_DO_SAMPLE) == 0;
+    Text t = text_new(mem);
+    for (int i = 0; i < CHOICES; i++) {
+        bool counts = i == CHOICE_PENALTY || (i == CHOICE_DO_SAMPLE ? !greedy : !best);
+        if (!counts || !is_of_model(cfg, s, i)) continue;
+        text_add(&t, "%s%s ", t.n ? ", " : "", name[i]);
+        add_value(&t, i, s->choices.value[i], "True", "False");
+    }
+    return t.n ? t.s : NULL;
+}

@@ -1,0 +1,32 @@
+/* generation.h - generation_config.json of a Hugging Face folder: where texts end and how
+ * their tokens are chosen. */
+#ifndef STATOR_GENERATION_H
+#define STATOR_GENERATION_H
+#include "base/json.h"
+#include "frontend/model/model.h"
+#include "runtime/text/sampler.h"
+
+/* What the file in `dir` says, if there is one, into s->ends and s->choices. TokenChoices are read
+ * as transformers means them: one that names some and not do_sample never samples, and one
+ * that samples without top_k takes 50. Fails with EXIT_CONFIG at its place. */
+void generation_read(Arena *mem, const char *dir, ModelSpec *s);
+/* The text of such a file. */
+char *generation_json(Arena *mem, const ModelSpec *s);
+/* Keys of the file in `dir` that would change texts and have no place in a ModelSpec, with
+ * commas between them; NULL: there are none, or no file. */
+const char *generation_left_out(Arena *mem, const char *dir);
+
+/* The choices as members of an object: what generation_write_choices writes, with `before`
+ * before each, is what generation_read_choices takes. */
+TokenChoices generation_read_choices(const Json *object);
+void generation_write_choices(Text *t, const TokenChoices *c, const char *before);
+
+/* How tokens are chosen: by the keys that were given, else by the choices of the model (none of
+ * them do_sample where temperature, top_k or top_p is given: who gives these wants to sample),
+ * else by the defaults of the keys. */
+Sampling generation_sampling(const Config *cfg, const ModelSpec *s);
+/* "top_k 20, top_p 0.8": what of it is of the model and counts; NULL: nothing. */
+const char *generation_taken(Arena *mem, const Config *cfg, const ModelSpec *s,
+                             bool greedy);
+
+#endif

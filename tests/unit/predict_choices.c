@@ -1,0 +1,132 @@
+/* predict_choices.c - how tokens are chosen: what generation_config.json says beside keys and
+ * flags. */
+#include "command.h"
+
+#define FEW "--prompt_tokens", "1,2,3,4,5", "--max_new_tokens", "6", "--num_samples", "4"
+#define QWEN                                                                             \
+    "{\"do_sample\": true, \"temperature\": 1.7, \"top_k\": 20, \"top_p\": 0.9, "        \
+    "\"repetition_penalty\": 1.5, \"eos_token_id\": null}"
+
+/* The texts of the last command. */
+static char *said(void) {
+    worked();
+    return arena_strdup(arena_new(), printed);
+}
+
+static char *with(const char *generation) {
+    PREDICT(llama_folder("hf", "null", generation), FEW);
+    return said();
+}
+
+static char *by_flags(void) {
+    PREDICT(golden("llama_tiny"), FEW, "--temperature=1.7", "--top_k=20", "--top_p=0.9",
+            "--repetition_penalty=1.5");
+    return said();
+}
+
+TEST(generation_config_chooses_tokens) {
+    char *want = by_flags();
+    PREDICT(golden("llama_tiny"), FEW);
+    EXPECT(strcmp(said(), want));
+    EXPECT(!strstr(message, "generation_config.json"));
+    EXPECT_STR(with(QWEN), want);
+    EXPECT_PART(message, "tokens are chosen as generation_config.json of the model says: "
+                         "do_sample True, temperature 1.7, top_k 20, top_p 0.9, "
+                         "repetition_penalty 1.5; keys and flags go before it\n");
+    EXPECT(!strstr(message, "not taken"));
+}
+
+TEST(generation_config_goes_along) {
+    char *want = by_flags();
+    CONVERT("--to", "stator", llama_folder("hf", "null", QWEN), temp("ckpt"));
+    worked();
+    PREDICT(temp("ckpt"), FEW);
+    EXPECT_STR(said(), want);
+    CONVERT("--to", "hf", temp("ckpt"), temp("back"));
+    worked();
+    PREDICT(temp("back"), FEW);
+    EXPECT_STR(said(), want);
+    char *written = file_read(arena_new(), temp("back/generation_config.json"), 4096,
+                              NULL, EXIT_DATA);
+    EXPECT_PART(written, "\"_from_model_config\": false");
+    EXPECT_PART(written,
+                "\"do_sample\": true,\n  \"temperature\": 1.7,\n  \"top_k\": 20,");
+}
+
+/* As in transformers: who names no do_sample takes the best token. */
+TEST(generation_config_that_does_not_sample) {
+    PREDICT(golden("llama_tiny"), FEW, "--greedy");
+    char *want = said();
+    EXPECT_STR(with("{\"do_sample\": false, \"top_k\": 20}"), want);
+    EXPECT_PART(message, "says: do_sample False; keys");
+    EXPECT_STR(with("{\"temperature\": 0.6, \"top_p\": 0.9}"), want);
+    EXPECT_PART(message, "says: do_sample False; keys");
+    PREDICT(golden("llama_tiny"), FEW);
+    EXPECT_STR(with("{\"pad_token_id\": 0, \"do_sample\": null}"), said());
+    EXPECT(!strstr(message, "generation_config.json"));
+}
+
+TEST(generation_config_samples_from_fifty) {
+    PREDICT(golden("llama_tiny"), FEW, "--temperature=5", "--top_k=50");
+    char *want = said();
+    EXPECT_STR(with("{\"do_sample\": true, \"temperature\": 5}"), want);
+    EXPECT_PART(message, "do_sample True, temperature 5");
+    EXPECT_PART(message, ", top_k 50;");
+}
+
+TEST(keys_go_before_generation_config) {
+    char *dir = llama_folder("hf", "null", QWEN);
+    PREDICT(golden("llama_tiny"), FEW, "--temperature=1.7", "--top_k=3", "--top_p=0.9",
+            "--repetition_penalty=1.5");
+    char *want = said();
+    PREDICT(dir, FEW, "--top_k=3");
+    EXPECT_STR(said(), want);
+    EXPECT_PART(message,
+                "says: temperature 1.7, top_p 0.9, repetition_penalty 1.5; keys");
+    write_text(temp("run.yaml"),
+               arena_printf(arena_new(),
+                            "load_checkpoint: %s\nmodel: {model_config: {top_k: 3}}\n",
+                            dir));
+    PREDICT(temp("run.yaml"), FEW);
+    EXPECT_STR(said(), want);
+    PREDICT(golden("llama_tiny"), FEW, "--greedy", "--repetition_penalty=1.5");
+    want = said();
+    PREDICT(dir, FEW, "--greedy");
+    EXPECT_STR(said(), want);
+    EXPECT_PART(message, "says: repetition_penalty 1.5; keys");
+    PREDICT(golden("llama_tiny"), FEW, "--temperature=3");
+    want = said();
+    PREDICT(llama_folder("hf", "null", "{\"do_sample\": false}"), FEW, "--temperature=3");
+    EXPECT_STR(said(), want);
+}
+
+TEST(generation_config_that_says_more) {
+    const char *text =
+        "{\"do_sample\": false, \"min_p\": 0.05, \"num_beams\": 1, \"max_new_tokens\": "
+        "99,"
+        " \"use_cache\": true, \"no_repeat_ngram_size\": 0, \"suppress_tokens\": [],"
+        " \"transformers_version\": \"4.50.0\", \"length_penalty\": 2}";
+    static const char part[] =
+        "hf/generation_config.json: not taken: min_p, max_new_tokens, length_penalty";
+    char *dir = llama_folder("hf", "null", text);
+    PREDICT(dir, FEW);
+    worked();
+    EXPECT_PART(message, part);
+    CONVERT("--to", "stator", dir, temp("ckpt"));
+    worked();
+    EXPECT_PART(message, part);
+}
+
+TEST(choices_that_are_damaged) {
+    static const char *const bad[][2] = {
+        {"{\"temperature\": -1}", "temperature must be in 0..100"},
+        {"{\"top_p\": 0}", "top_p must be in 1e-06..1"},
+        {"{\"top_k\": 1.5}", "top_k"},
+        {"{\"do_sample\": 1}", "do_sample"},
+        {"{\"repetition_penalty\": \"x\"}", "repetition_penalty"}};
+    for (int i = 0; i < ARRAY_LEN(bad); i++) {
+        PREDICT(llama_folder("hf", "1", bad[i][0]), FEW);
+        refused(EXIT_CONFIG, bad[i][1]);
+        EXPECT_PART(message, "hf/generation_config.json:1:");
+    }
+}
