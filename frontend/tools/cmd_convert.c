@@ -7,6 +7,7 @@
 #include "frontend/model/source.h"
 #include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
+#include "runtime/text/along.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -113,7 +114,6 @@ static void compare(const Convert *c, const Safetensors *st, const char *name,
     if (!same) differs(c, name);
 }
 
-/* The tokenizer goes with the weights, and says where texts end if the model does not. */
 static void say_left_out(const Convert *c) {
     bool hf = c->source.kind == SOURCE_HF;
     const char *left = hf ? generation_left_out(c->mem, c->source.path) : NULL;
@@ -121,6 +121,7 @@ static void say_left_out(const Convert *c) {
         say_aside("note: %s/generation_config.json: not taken: %s", c->source.path, left);
 }
 
+/* The tokenizer goes with the weights, and says where texts end if the model does not. */
 static void open_tokenizer(Convert *c) {
     const TokenizerSpec *spec = &c->source.tokenizer;
     ModelSpec *s = &c->source.spec;
@@ -133,13 +134,12 @@ static void open_tokenizer(Convert *c) {
 
 /* The tokenizer of weights that were in the folder before is not that of these. */
 static void drop_tokenizer(const Convert *c) {
-    static const char *const names[] = {"tokenizer.json",    "tokenizer_config.json",
-                                        "vocab.json",        "merges.txt",
-                                        "tokenizer.model",   "special_tokens_map.json",
-                                        "added_tokens.json", "chat_template.jinja"};
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "vocab.json", "merges.txt", "tokenizer.model"};
     if (same_folder(c->source.path, c->out)) return;
     for (int i = 0; i < ARRAY_LEN(names); i++)
         unlink(path_join(c->mem, c->out, names[i]));
+    along_remove_others(NULL, 0, c->out);
 }
 
 static void keep_tokenizer(const Convert *c) {

@@ -1,6 +1,7 @@
 /* bpe.h - what the parts of the tokenizer share; tokenizer.h is the interface. */
 #ifndef STATOR_BPE_H
 #define STATOR_BPE_H
+#include "runtime/text/along.h"
 #include "runtime/text/tokenizer.h"
 
 #define EOD_TEXT "<|endoftext|>"
@@ -129,13 +130,6 @@ typedef struct TextRule {
 /* How the first token of a text is decoded. */
 typedef enum FirstToken { FIRST_WHOLE, FIRST_SPACE_OFF, FIRST_SPACES_OFF } FirstToken;
 
-/* Files beside a tokenizer.json that belong to it and that nothing is read from. */
-enum { BPE_ALONG = 3 };
-typedef struct FileAlong {
-    const char *bytes; /* NULL: it is not there */
-    size_t n;
-} FileAlong;
-
 struct Tokenizer {
     uint64_t serial; /* of all tokenizers of the process: for the word caches */
     bool bytes;      /* ByteTokenizer: only vocab, eod, bos, token and describe apply */
@@ -160,7 +154,8 @@ struct Tokenizer {
     uint8_t char_class[BMP_SIZE]; /* CharClass */
     const char *json, *config;    /* the files it came from; NULL: none */
     size_t json_n, config_n;
-    FileAlong along[BPE_ALONG];
+    FileAlong *along; /* [nalong] */
+    int nalong;
 };
 
 /* Sorted, for lookup; [n] are copied. */

@@ -7,8 +7,6 @@
 
 #define JSON_NAME   "tokenizer.json"
 #define CONFIG_NAME "tokenizer_config.json"
-static const char *const along_name[BPE_ALONG] = {
-    "chat_template.jinja", "special_tokens_map.json", "added_tokens.json"};
 
 static Tokenizer *open_bytes(Arena *mem) {
     Tokenizer *t = NEW(mem, Tokenizer);
@@ -43,11 +41,14 @@ void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const cha
     t->config_n = n;
 }
 
-/* A file in the folder of `path`; NULL: it is not there. */
-static const char *beside(Arena *mem, const char *path, const char *name) {
+static const char *folder_of(Arena *mem, const char *path) {
     const char *slash = strrchr(path, '/');
-    const char *dir = slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
-    const char *other = path_join(mem, dir, name);
+    return slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
+}
+
+/* A file in that folder; NULL: it is not there. */
+static const char *beside(Arena *mem, const char *path, const char *name) {
+    const char *other = path_join(mem, folder_of(mem, path), name);
     return file_exists(other) ? other : NULL;
 }
 
@@ -55,31 +56,27 @@ static bool of_folder(const TokenizerSpec *spec) {
     return spec->type && !strcmp(spec->type, "GPT2Folder");
 }
 
-/* A file that goes with those of the spec; NULL: it is not there, or none counts. */
-static const char *goes_with(Arena *mem, const TokenizerSpec *spec, const char *name) {
+/* The file of the spec beside which others belong to it; NULL: none do. */
+static const char *main_file(const TokenizerSpec *spec) {
     const char *file = spec->tokenizer_file;
     if (!file && of_folder(spec)) file = spec->vocab_file;
-    return file && file[0] ? beside(mem, file, name) : NULL;
+    return file && file[0] ? file : NULL;
 }
 
 const char *tokenizer_config_of(Arena *mem, const TokenizerSpec *spec) {
-    return goes_with(mem, spec, CONFIG_NAME);
+    const char *file = main_file(spec);
+    return file ? beside(mem, file, CONFIG_NAME) : NULL;
 }
 
 /* The others are read now: they may be replaced before they are written. */
 static void take_files_of(Arena *mem, Tokenizer *t, const TokenizerSpec *spec) {
     size_t n;
-    const char *path = tokenizer_config_of(mem, spec);
+    const char *path = tokenizer_config_of(mem, spec), *file = main_file(spec);
     if (path) {
         char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
         tokenizer_take_config(mem, t, path, json, n);
     }
-    for (int i = 0; i < BPE_ALONG; i++) {
-        path = goes_with(mem, spec, along_name[i]);
-        if (!path) continue;
-        t->along[i].bytes =
-            file_read(mem, path, TOKENIZER_MAX_ALONG_BYTES, &t->along[i].n, EXIT_DATA);
-    }
+    if (file) t->along = along_read(mem, folder_of(mem, file), &t->nalong);
 }
 
 static const char *named_in(Arena *mem, const char *path, const char *key) {
@@ -317,25 +314,11 @@ static bool holds_another(Arena *mem, const char *dir, const Text *json) {
     return n != json->n || memcmp(was, json->s, n);
 }
 
-/* The chat template of one tokenizer must not stay beside another. */
-static void write_along(Arena *mem, const Tokenizer *t, const char *dir, bool another) {
-    for (int i = 0; i < BPE_ALONG; i++) {
-        Text file = text_new(mem);
-        if (t->along[i].bytes) {
-            text_add_bytes(&file, t->along[i].bytes, t->along[i].n);
-            write_file(mem, dir, along_name[i], &file);
-        } else if (another) {
-            unlink(path_join(mem, dir, along_name[i]));
-        }
-    }
-}
-
 const char *tokenizer_files(Arena *mem, const Tokenizer *t) {
     Text names = text_new(mem);
     text_add(&names, "%s%s, %s", t->json ? "" : "vocab.json, merges.txt, ", JSON_NAME,
              CONFIG_NAME);
-    for (int i = 0; i < BPE_ALONG; i++)
-        if (t->along[i].bytes) text_add(&names, ", %s", along_name[i]);
+    for (int i = 0; i < t->nalong; i++) text_add(&names, ", %s", t->along[i].name);
     return names.s;
 }
 
@@ -360,6 +343,8 @@ void tokenizer_write(const Tokenizer *t, const char *dir) {
     else
         add_config(&config, t);
     write_file(mem, dir, CONFIG_NAME, &config);
-    write_along(mem, t, dir, another);
+    /* The chat template of one tokenizer must not stay beside another. */
+    if (another) along_remove_others(t->along, t->nalong, dir);
+    along_write(t->along, t->nalong, dir);
     arena_free(mem);
 }

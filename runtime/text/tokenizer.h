@@ -28,8 +28,7 @@ enum {
 /* Opens it; it lives as long as `mem`, and any number of threads may use it at once.
  * The tokenizer_config.json (tokenizer_config_of), if there is one, names the tokens that
  * begin and end a text; otherwise they are those with a usual name. Other files that belong
- * to it (chat_template.jinja, special_tokens_map.json, added_tokens.json) are kept as they
- * are, for tokenizer_write.
+ * to it (along.h) are kept as they are, for tokenizer_write.
  * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
  * line, for files that are damaged, disagree, or ask for what is not built in. */
 Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec);

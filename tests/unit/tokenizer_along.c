@@ -69,6 +69,36 @@ TEST(of_another_tokenizer_does_not_stay) {
     arena_free(mem);
 }
 
+/* Those by name go along as well, and a list of them in tokenizer_config.json. */
+TEST(named_templates_go_along) {
+    static const char config[] =
+        "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": [{\"name\": \"default\", "
+        "\"template\": \"{{ x }}\"}, {\"name\": \"rag\", \"template\": \"\"}]}";
+    Arena *mem = arena_new();
+    Tokenizer *t = train_on(mem, story, 270);
+    write_to(mem, t, "a");
+    put(mem, "a", "tokenizer_config.json", config, sizeof config - 1);
+    put(mem, "a/additional_chat_templates", "tool_use.jinja", "T", 1);
+    put(mem, "a/additional_chat_templates", "rag.jinja", "R", 1);
+    put(mem, "a/additional_chat_templates", "README", "x", 1);
+    Tokenizer *read = open_in(mem, "a");
+    EXPECT_STR(
+        tokenizer_files(mem, read),
+        "tokenizer.json, tokenizer_config.json, additional_chat_templates/rag.jinja,"
+        " additional_chat_templates/tool_use.jinja");
+    write_to(mem, read, "b");
+    EXPECT_STR(
+        file_read(mem, in_dir(mem, "b", "tokenizer_config.json"), 4096, NULL, EXIT_DATA),
+        config);
+    char *rag = in_dir(mem, "b", "additional_chat_templates/rag.jinja");
+    EXPECT_STR(file_read(mem, rag, 4096, NULL, EXIT_DATA), "R");
+    EXPECT(file_exists(in_dir(mem, "b", "additional_chat_templates/tool_use.jinja")));
+    EXPECT(!file_exists(in_dir(mem, "b", "additional_chat_templates/README")));
+    write_to(mem, train_on(mem, story, 271), "b");
+    EXPECT(!file_exists(in_dir(mem, "b", "additional_chat_templates")));
+    arena_free(mem);
+}
+
 TEST(that_cannot_be_taken_along) {
     Arena *mem = arena_new();
     write_to(mem, train_on(mem, story, 270), "a");
