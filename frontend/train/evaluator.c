@@ -99,6 +99,10 @@ void evaluator_plan(Train *t, Evaluator *e, bool samples) {
     if (samples) ranks_agree_module(t, m, o.schedule);
     CompileOptions co = strategy_compile_options(t->job.cfg);
     co.memory_limit = config_size(t->job.cfg, "context.max_device_memory");
+    if (samples)
+        co.memory_hint = "a smaller batch (--runner_config.batch_size) or sequence "
+                         "(--model.model_config.seq_length), more ranks that share it "
+                         "(stator launch -n N eval, --parallel_config.model_parallel N)";
     const char *passes = arena_printf(t->mem, "evaluate,%s", forward_passes);
     e->program = program_make(t->mem, m, passes, &o, &co);
 }

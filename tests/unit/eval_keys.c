@@ -1,5 +1,6 @@
 /* eval_keys.c - stator eval of a run and of its configuration: keys that say of the model what
- * its weights do not keep as it was said. */
+ * its weights do not keep as it was said; what to do where memory is
+ * short. */
 #include "evaluated.h"
 #include <math.h>
 
@@ -44,4 +45,14 @@ TEST_LIMIT(noop_layers_are_of_the_model, 120) {
     double loss = loss_of(run, "");
     EXPECT(loss == loss_of(checkpoints, "--model.model_config.seq_length 16 "
                                         "--runner_config.batch_size 2"));
+}
+
+TEST_LIMIT(memory_that_is_short_in_an_evaluation, 120) {
+    const char *run = evaluated_run("");
+    RUN_EXPECT(EXIT_MEMORY, arena_printf(mem(),
+                                         "eval %s --data %s "
+                                         "--context.max_device_memory 1KB",
+                                         run, evaluated_text("part.txt", 1003)));
+    SAID_EXPECT("hint: a smaller batch (--runner_config.batch_size) or sequence");
+    EXPECT(!strstr(said(), "micro_batch_num"));
 }
