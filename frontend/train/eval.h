@@ -18,7 +18,7 @@ typedef struct EvalSums {
 /* The samples that are evaluated, by their numbers. */
 typedef struct EvalSource {
     void *of;
-    int64_t n;
+    int64_t n, all; /* that are taken, that there are */
     const char *name;
     /* Sample k, without masked rows, into row `row` of the batch. */
     void (*fill)(const void *of, int64_t k, int64_t row, const DataBatch *to);
@@ -34,6 +34,7 @@ typedef struct Eval {
     const char *data_type;   /* of it, as train_dataset.data_loader.type says it */
     const char *endings_path;
     bool json, all;
+    int64_t most; /* samples that are taken, the first ones; 0: all */
     DataSplit split;
     int32_t *bytes; /* of the text of each token, below vocab; NULL: not known */
     int64_t vocab;

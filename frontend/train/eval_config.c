@@ -184,6 +184,9 @@ static void read_options(Eval *e, const Options *o) {
     e->json = option_given(o, "--json");
     e->data_path = option_text(o, "--data");
     e->endings_path = option_text(o, "--endings");
+    e->most = option_int(o, "--samples", 0);
+    if (e->most && e->endings_path)
+        fail(EXIT_CONFIG, "--endings has all its lines asked; leave --samples out");
     if (e->data_path && e->endings_path)
         fail(EXIT_CONFIG, "--data and --endings: one at a time");
     if (split >= 0 && (e->data_path || e->endings_path))
@@ -201,6 +204,14 @@ static void choose_split(Eval *e, const Options *o, const Config *cfg) {
     bool valid = data_has_part(cfg, SPLIT_VALID);
     e->split = valid ? SPLIT_VALID : SPLIT_TRAIN;
     e->all = !valid;
+}
+
+/* Of a GPTDataset it says how many samples there are. */
+static void refuse_iters(const Options *o, const Config *cfg) {
+    if (by_flag(o, "runner_config.eval_iters") &&
+        cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET)
+        fail(EXIT_CONFIG, "runner_config.eval_iters is of the validation in training; "
+                          "write --samples N for the first N samples only");
 }
 
 static void need_data(Arena *mem, const Source *s, const char *path) {
@@ -252,5 +263,6 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     }
     if (own_data && !named && !e->endings_path) need_own_data(e, &s, cfg);
     choose_split(e, o, cfg);
+    refuse_iters(o, cfg);
     return cfg;
 }

@@ -43,8 +43,12 @@ void eval_data_open(Eval *e) {
     if (t->data->ncolumns > MAX_COLUMNS)
         fail(EXIT_CONFIG, "a sample of %d tensors; at most %d are evaluated",
              t->data->ncolumns, MAX_COLUMNS);
-    e->source = (EvalSource){
-        .of = t->data, .n = t->data->samples, .name = t->data->path, .fill = fill_sample};
+    int64_t all = t->data->samples;
+    e->source = (EvalSource){.of = t->data,
+                             .n = e->most ? MIN(e->most, all) : all,
+                             .all = all,
+                             .name = t->data->path,
+                             .fill = fill_sample};
 }
 
 /* ---- batches ---- */
@@ -109,14 +113,21 @@ static void take_rows(void *context, const Evaluator *v, int64_t row, double wei
     }
 }
 
-/* A line every ten seconds. */
-static void say_progress(const Eval *e, double *said) {
+/* A line every ten seconds; the first one where it takes minutes names what takes fewer. */
+static void say_progress(const Eval *e, double start, double *said) {
+    enum { LONG = 100 }; /* seconds */
     const EvalSums *s = &e->sums;
     double now = clock_seconds();
     if (comm_rank() != 0 || now - *said < 10) return;
+    int64_t rest = e->source.n - s->samples;
+    double left = (now - start) * (double)rest / (double)s->samples;
+    bool first = *said == start && !e->most && !e->endings;
     *said = now;
-    fprintf(stderr, "%lld of %lld samples, loss %.4f\n", (long long)s->samples,
-            (long long)e->source.n, s->loss / (double)MAX(s->tokens, 1));
+    fprintf(stderr, "%lld of %lld samples, loss %.4f, about %.0f %s left%s\n",
+            (long long)s->samples, (long long)e->source.n,
+            s->loss / (double)MAX(s->tokens, 1), left < LONG ? left : left / 60,
+            left < LONG ? "s" : "min",
+            first && left >= LONG ? " (--samples N takes the first N only)" : "");
 }
 
 static void end_if_failed(void) {
@@ -137,7 +148,7 @@ void eval_run(Eval *e) {
         blank_rows(&t->job, &b.rows, b.n);
         evaluator_run(t, &e->evaluator, &b.rows, true, t->job.batch, take_rows, &b);
         end_if_failed();
-        say_progress(e, &said);
+        say_progress(e, start, &said);
     }
     e->seconds = clock_seconds() - start;
 }

@@ -83,9 +83,12 @@ static void report_text(const Eval *e, const Figures *f) {
     const EvalSums *s = &e->sums;
     const char *unit = job_unit(&e->t.job);
     printf("weights        %s\n", e->from);
-    printf("data           %s (%s), %lld samples, %lld %ss that count\n", e->source.name,
-           split_name(e), (long long)s->samples, (long long)s->tokens,
-           e->t.job.ncolumns ? "label" : unit);
+    const char *first = "";
+    if (e->source.n < e->source.all)
+        first = arena_printf(e->t.mem, "the first %lld of ", (long long)e->source.n);
+    printf("data           %s (%s), %s%lld samples, %lld %ss that count\n",
+           e->source.name, split_name(e), first, (long long)e->source.all,
+           (long long)s->tokens, e->t.job.ncolumns ? "label" : unit);
     if (e->endings) report_endings(e);
     printf("loss           %.6f", f->loss);
     if (!isnan(f->error)) printf(" +- %.6f", f->error);

@@ -1,6 +1,5 @@
 /* eval_keys.c - stator eval of a run and of its configuration: keys that say of the model what
- * its weights do not keep as it was said; what to do where memory is
- * short. */
+ * its weights do not keep as it was said; how many samples; what to do where memory is short. */
 #include "evaluated.h"
 #include <math.h>
 
@@ -45,6 +44,32 @@ TEST_LIMIT(noop_layers_are_of_the_model, 120) {
     double loss = loss_of(run, "");
     EXPECT(loss == loss_of(checkpoints, "--model.model_config.seq_length 16 "
                                         "--runner_config.batch_size 2"));
+}
+
+/* The sums are those of a text that ends there. */
+TEST_LIMIT(first_samples_alone, 120) {
+    const char *run = evaluated_run("");
+    const char *data =
+        arena_printf(mem(), "%s --data %s", run, evaluated_text("all.txt", 1003));
+    Evaluated all = evaluated(data);
+    Evaluated some = evaluated(arena_printf(mem(), "%s --samples 7", data));
+    Evaluated part = evaluated(
+        arena_printf(mem(), "%s --data %s", run, evaluated_text("part.txt", 7 * 16 + 1)));
+    EXPECT(some.samples == 7 && some.tokens == 7 * 16 && part.tokens == some.tokens);
+    EXPECT_NEAR(some.loss, part.loss, 1e-6 * part.loss);
+    Evaluated more = evaluated(arena_printf(mem(), "%s --samples 9999", data));
+    EXPECT(more.samples == all.samples && more.loss == all.loss);
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s --samples 7", data));
+    SAID_EXPECT(arena_printf(mem(), "(all), the first 7 of %lld samples, 112 tokens",
+                             (long long)all.samples));
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s", data));
+    SAID_EXPECT(arena_printf(mem(), "(all), %lld samples", (long long)all.samples));
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "eval %s --eval_iters 3", data));
+    SAID_EXPECT("runner_config.eval_iters is of the validation in training; write "
+                "--samples N");
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "eval %s --endings x.jsonl --samples 3", run));
+    SAID_EXPECT("leave --samples out");
 }
 
 TEST_LIMIT(memory_that_is_short_in_an_evaluation, 120) {
