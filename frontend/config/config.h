@@ -65,6 +65,10 @@ SourcePos config_where(const Config *cfg, const char *path);
  * one of that name, else as it is written. */
 const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
                                const char *name);
+/* Makes whole paths of the files that are found so (context.machine, model.file, the .csv of a
+ * schedule), unless a YAML file in that folder finds them by what the keys say. To be called
+ * before cfg is written there. */
+void config_keep_files(Config *cfg, const char *folder);
 bool config_given(const Config *cfg, const char *path);
 
 /* The value that applies, as text (an enumeration by its name, memory as "30GB"). */

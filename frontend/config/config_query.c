@@ -1,5 +1,6 @@
 /* config_query.c - queries on a configuration, and messages about it. */
 #include "frontend/config/config_state.h"
+#include <stdlib.h>
 
 static int known(const char *path) {
     int k = key_find(path);
@@ -24,6 +25,29 @@ const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
     const char *dir = arena_strndup(mem, at.file, (size_t)(slash - at.file));
     const char *beside = path_join(mem, dir[0] ? dir : "/", name);
     return file_exists(beside) ? beside : name;
+}
+
+/* The name of a file that a YAML file in the folder finds. */
+static const char *name_from(const Config *cfg, const char *path, const char *name,
+                             const char *folder) {
+    Arena *mem = cfg->state->mem;
+    if (!name || !name[0] || name[0] == '/') return name;
+    char *whole = realpath(config_file_beside(cfg, mem, path, name), NULL);
+    char *there = realpath(path_join(mem, folder, name), NULL);
+    if (whole && !(there && !strcmp(whole, there))) name = arena_strdup(mem, whole);
+    free(whole);
+    free(there);
+    return name;
+}
+
+void config_keep_files(Config *cfg, const char *folder) {
+    static const char order[] = "parallel.pipeline_config.pipeline_scheduler";
+    const char **schedule = &cfg->parallel_pipeline_config_pipeline_scheduler;
+    cfg->context_machine =
+        name_from(cfg, "context.machine", cfg->context_machine, folder);
+    cfg->model_file = name_from(cfg, "model.file", cfg->model_file, folder);
+    if (ends_with(*schedule, ".csv"))
+        *schedule = name_from(cfg, order, *schedule, folder);
 }
 
 static bool set_by_search(const Config *cfg, const char *path) {

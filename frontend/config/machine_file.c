@@ -438,18 +438,6 @@ const Machine *config_machine(const Config *cfg) {
     return s->machine;
 }
 
-void config_keep_machine(Config *cfg, const char *folder) {
-    const char *name = cfg->context_machine;
-    if (!name || !name[0] || name[0] == '/') return;
-    Arena *mem = cfg->state->mem;
-    char *whole = realpath(machine_path(cfg), NULL);
-    char *there = realpath(path_join(mem, folder, name), NULL);
-    if (whole && !(there && !strcmp(whole, there)))
-        cfg->context_machine = arena_strdup(mem, whole);
-    free(whole);
-    free(there);
-}
-
 const Machine *config_machine_or_plain(const Config *cfg) {
     const Machine *m = config_machine(cfg);
     if (m) return m;

@@ -12,9 +12,6 @@ Machine *machine_parse(Arena *mem, const char *path, const char *text, size_t n)
 /* That of context.machine, read once; NULL: the key is not given. A relative path is looked
  * for beside the YAML file that says it, then from the working directory. */
 const Machine *config_machine(const Config *cfg);
-/* Makes context.machine a whole path, unless a YAML file in that folder finds the machine by
- * what the key says. To be called before cfg is written there. */
-void config_keep_machine(Config *cfg, const char *folder);
 /* That of the key, or machine_plain with a note. */
 const Machine *config_machine_or_plain(const Config *cfg);
 /* As a file that machine_read reads to the same machine; head: comment lines without '#',

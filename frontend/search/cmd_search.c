@@ -1,6 +1,6 @@
 /* cmd_search.c - stator search: the fastest strategy of a configuration. */
 #include "frontend/config/commands.h"
-#include "frontend/config/machine_file.h"
+#include "frontend/config/config.h"
 #include "frontend/config/options.h"
 #include "frontend/search/report.h"
 #include "runtime/core/stop_signal.h"
@@ -16,7 +16,7 @@ static void write_best(Arena *mem, const SearchOptions *o, const Verified *v,
     Config *cfg = config_load(mem, o->path, v->nflags, v->flag);
     const char *slash = strrchr(path, '/');
     size_t folder_bytes = slash ? (size_t)(slash - path) + 1 : 0;
-    config_keep_machine(cfg, arena_strndup(mem, path, folder_bytes));
+    config_keep_files(cfg, arena_strndup(mem, path, folder_bytes));
     Text out = text_new(mem);
     config_print(cfg, &out);
     write_text(path, out);

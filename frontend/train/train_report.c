@@ -1,7 +1,6 @@
 /* train_report.c - what a run tells about itself. */
 #include "base/json.h"
 #include "frontend/config/commands.h"
-#include "frontend/config/machine_file.h"
 #include "frontend/launch/launch.h"
 #include "frontend/plan/plan.h"
 #include "frontend/train/folder_lock.h"
@@ -156,8 +155,8 @@ void report_open(Train *t) {
                         "here\n");
     launch_redirect_output(logs, comm_rank(), fd);
     if (comm_rank() != 0) return;
+    config_keep_files(t->job.cfg, t->run_dir);
     keep_module(t);
-    config_keep_machine(t->job.cfg, t->run_dir);
     Text config = text_new(t->mem);
     config_print(t->job.cfg, &config);
     write_file(t, "config.yaml", &config);

@@ -61,6 +61,34 @@ TEST(a_machine_is_found_beside_what_names_it) {
     refused(EXIT_CONFIG, "own/b.yaml:1:20: error: context.machine: there is no file");
 }
 
+/* So is the order of a pipeline that the answer does not have, and may have again. */
+TEST(an_order_is_found_beside_what_names_it) {
+    Arena *mem = arena_new();
+    char *folder = temp("own"), *other = temp("other"), *best = temp("other/best.yaml");
+    EXPECT(!dir_make(folder) && !dir_make(other));
+    write_text(temp("own/mine.csv"), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+    write_text(temp("own/a.yaml"),
+               "parallel: {pipeline_config: {pipeline_scheduler: mine.csv}}\n"
+               "runner_config: {batch_size: 4}\n"
+               "model: {model_config: {type: GPT2Config, vocab_size: 64, seq_length: 16,"
+               " hidden_size: 16, num_layers: 2, num_heads: 2}}\n");
+    char *no_stages = "--parallel_config.pipeline_stage=1";
+    run(cmd_search, temp("own/a.yaml"), "-n", "2", no_stages, "--write", best,
+        (char *)NULL);
+    worked();
+    run(cmd_plan, best, "-n", "2", "--parallel_config.pipeline_stage=2",
+        "--parallel_config.data_parallel=1", "--parallel_config.micro_batch_num=2",
+        (char *)NULL);
+    worked();
+    best = temp("own/best.yaml");
+    run(cmd_search, temp("own/a.yaml"), "-n", "2", no_stages, "--write", best,
+        (char *)NULL);
+    worked();
+    EXPECT_PART(file_read(mem, best, 1 << 20, NULL, EXIT_CONFIG),
+                "pipeline_scheduler: \"mine.csv\"\n");
+    arena_free(mem);
+}
+
 /* The rows of a table, from the line behind the one that begins with `head`. */
 static const char *rows_behind(const char *head) {
     const char *at = strstr(printed, head);
