@@ -100,6 +100,7 @@ static void tokenize(Arena *mem, const Data *d, WebText *w) {
     w->words = tokenizer_cache_new();
     growing_add(&w->begin, &zero, sizeof zero);
     const char *p = (const char *)w->json.bytes, *end = p + w->json.n;
+    if (w->json.n >= 3 && !memcmp(p, "\xEF\xBB\xBF", 3)) p += 3; /* no text */
     while (p && p < end) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         if (!stop) stop = end;

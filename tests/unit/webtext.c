@@ -116,6 +116,20 @@ TEST(loose_lines) {
                 "line 1, column 1: key 'text': a sample");
 }
 
+TEST(byte_order_mark_is_no_text) {
+    char *path =
+        put("mark.json", "\xEF\xBB\xBF{\"text\": \"abc\"}\n{\"text\": \"de\"}\n");
+    DataGptSpec gpt = plain();
+    Data *d = open_web(path, &gpt, 3);
+    EXPECT_INT(d->samples, 2);
+    expect_row(d, 0, "abc", "bc!");
+    data_close(d);
+    path = put("only.json", "\xEF\xBB\xBF\n{\"text\": \"\xEF\xBB\xBF\"}");
+    d = open_web(path, &gpt, 3);
+    EXPECT_INT(d->samples, 1);
+    data_close(d);
+}
+
 TEST(wrong_lines_and_settings) {
     DataGptSpec gpt = plain();
     char *path = put("bad.json", "{\"text\": \"ab\"}\n\n{\"text\": \"ab\"\n");
