@@ -46,6 +46,7 @@ typedef struct Lower {
     Target *target;
     const char *compiler; /* what any code depends on: builds, versions, target */
     bool lower_anew;
+    bool kept_no_more;       /* pieces in the cache are replaced, not taken */
     ProductChoices *choices; /* NULL: products have the form of the rule */
     Product *product;
     int nproducts, product_cap, nrope;

@@ -27,7 +27,7 @@ static bool is_there(const Lower *l, const char *name) {
 static void add_piece(Lower *l, Emit *e, const char *name, const char *key) {
     Piece p = {.name = name};
     memcpy(p.key, key, sizeof p.key);
-    p.object.bytes = cache_get(l->mem, key, &p.object.n);
+    if (!l->kept_no_more) p.object.bytes = cache_get(l->mem, key, &p.object.n);
     if (p.object.bytes) {
         emit_free(e);
     } else {
@@ -91,7 +91,7 @@ static Piece rest_of(Lower *l, Emit *rest) {
     Piece p = {.code = rest};
     if (!l->lower_anew) return p;
     kept_key(l->compiler, "", rest->mod, p.key);
-    p.object.bytes = cache_get(l->mem, p.key, &p.object.n);
+    if (!l->kept_no_more) p.object.bytes = cache_get(l->mem, p.key, &p.object.n);
     if (p.object.bytes) p.code = NULL;
     return p;
 }

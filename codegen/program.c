@@ -186,10 +186,17 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
         send_objects(kept, n);
         return;
     }
+    const Lower before = code->lower;
     const void *made = compile(mem, p, co, &n);
+    code->jit = link_objects(mem, code, made, n, false);
+    if (!code->jit) { /* a piece that was kept is not what it should be */
+        code->lower = before;
+        code->lower.kept_no_more = true;
+        made = compile(mem, p, co, &n);
+        code->jit = link_objects(mem, code, made, n, true);
+    }
     if (!co->lower_anew) cache_put(key, made, n);
     send_objects(made, n);
-    code->jit = link_objects(mem, code, made, n, true);
 }
 
 /* From the module to its planned entry. */

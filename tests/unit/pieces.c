@@ -1,5 +1,6 @@
 /* pieces.c (test) - what programs have in common is compiled once: products and attention of a
  * shape are objects of their own in the cache. */
+#include "codegen/cache.h"
 #include "runs.h"
 #include <dirent.h>
 
@@ -60,4 +61,39 @@ TEST_LIMIT(losses_are_those_without_a_cache, 240) {
     const char *run = trained(config, keys, true);
     EXPECT_INT(objects() - before, 1);
     runs_expect_same_losses(run, trained(config, keys, false), 4);
+}
+
+/* Every object is nonsense under a good checksum. */
+static void spoil(void) {
+    DIR *d = opendir(in_temp("cache"));
+    EXPECT(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t length = strlen(e->d_name);
+        if (length != CACHE_KEY_CHARS + 1) continue;
+        cache_put(arena_strndup(mem(), e->d_name, length - 2), "nonsense", 8);
+    }
+    closedir(d);
+}
+
+/* They are compiled again, and kept: no later program meets those that do not link. */
+TEST_LIMIT(pieces_that_do_not_link_are_made_again, 240) {
+    const char *config = runs_small_config(4, 0), *keys = "--optimizer.type SGD";
+    trained(config, "", true);
+    spoil();
+    int before = objects();
+    const char *run = trained(config, keys, true);
+    EXPECT_INT(objects() - before, 1);
+    runs_expect_same_losses(run, trained(config, keys, false), 4);
+    Arena *a = arena_new();
+    DIR *d = opendir(in_temp("cache"));
+    int bad = 0;
+    setenv("STATOR_CACHE", in_temp("cache"), 1);
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n, length = strlen(e->d_name);
+        if (length != CACHE_KEY_CHARS + 1) continue;
+        bad += cache_get(a, arena_strndup(a, e->d_name, length - 2), &n) && n == 8;
+    }
+    closedir(d);
+    arena_free(a);
+    EXPECT_INT(bad, 1); /* that of the program before */
 }
