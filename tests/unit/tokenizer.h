@@ -17,7 +17,8 @@ static TokenizerCache *shared_cache(void) {
     return c;
 }
 
-static Ids encode(Arena *mem, const Tokenizer *t, const char *s, size_t n, bool special) {
+static inline Ids encode(Arena *mem, const Tokenizer *t, const char *s, size_t n,
+                         bool special) {
     Ids r = {0};
     size_t cap = tokenizer_max_tokens(t, n);
     r.id = NEW_ARRAY(mem, int32_t, cap + 1);
