@@ -87,12 +87,11 @@ static void derive_start(void *context) {
     bool others = load[0] || given(cfg, "init_from");
     if (cfg->run_mode == RUN_FINETUNE && !others)
         cfg->init_from = cfg->pretrained_model_dir;
-    bool weights_only = cfg->run_mode == RUN_FINETUNE ||
-                        (given(cfg, "resume_training") && !cfg->resume_training);
     if (!load[0]) return;
-    if (cfg->run_mode == RUN_TRAIN && !weights_only) {
+    if (config_resume_else(cfg)[0]) {
         if (!given(cfg, "resume")) cfg->resume = load;
-        config_check_agree(cfg, "resume", "resume_or_finetune_checkpoint");
+        if (strcmp(cfg->resume, "auto") != 0)
+            config_check_agree(cfg, "resume", "resume_or_finetune_checkpoint");
     } else {
         if (!given(cfg, "init_from")) cfg->init_from = load;
         config_check_agree(cfg, "init_from", "resume_or_finetune_checkpoint");

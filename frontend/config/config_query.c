@@ -145,6 +145,11 @@ bool config_has_source(const Config *c) {
     return c->init_from[0] || c->pretrained_model_dir[0];
 }
 
+const char *config_resume_else(const Config *c) {
+    bool weights = config_given(c, "resume_training") && !c->resume_training;
+    return c->run_mode == RUN_TRAIN && !weights ? c->resume_or_finetune_checkpoint : "";
+}
+
 void config_check_agree(const Config *cfg, const char *a, const char *b) {
     if (!config_given(cfg, a) || !config_given(cfg, b)) return;
     Arena *mem = cfg->state->mem;

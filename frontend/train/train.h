@@ -84,6 +84,7 @@ typedef struct Train {
     double first_loss;    /* of the first update of the run; NAN: none yet */
     bool went_back;       /* before the newest checkpoint, which had diverged */
     const char *loaded;   /* the checkpoint that the run goes on from; NULL: none */
+    const char *named;    /* where a key says that it is; NULL: the newest in ckpt_dir */
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];

@@ -55,8 +55,7 @@ static void say_config(const Train *t, const Json *s) {
         "note: the configuration is not the one the checkpoint was saved with; the "
         "new one is used from here on%s",
         what);
-    if (other && !strcmp(t->job.cfg->resume, "auto") &&
-        !config_given(t->job.cfg, "output_dir"))
+    if (other && !t->named && !config_given(t->job.cfg, "output_dir"))
         report_say(t,
                    "note: output_dir is not given, and %s holds that earlier run: "
                    "--output_dir DIR for a run of its own, --resume never to start anew",

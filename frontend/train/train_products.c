@@ -34,11 +34,13 @@ bool train_goes_on(const Train *t, const char *name, const char **file) {
     const char *how = t->job.cfg->resume;
     *file = NULL;
     if (!strcmp(how, "never")) return false;
+    if (!strcmp(how, "auto") && !has_checkpoint(t, t->ckpt_dir))
+        how = config_resume_else(t->job.cfg);
+    if (!how[0]) return false;
     if (strcmp(how, "auto")) {
         *file = file_near(t, how, name);
         return true;
     }
-    if (!has_checkpoint(t, t->ckpt_dir)) return false;
     *file = path_join(t->mem, t->ckpt_dir, name);
     if (!file_exists(*file)) *file = path_join(t->mem, t->run_dir, name);
     if (!file_exists(*file)) *file = NULL;

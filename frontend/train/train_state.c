@@ -317,16 +317,24 @@ static void load_named(Train *t, const char *path, char **state) {
     fail(EXIT_CHECKPOINT, "resume: there is no checkpoint in %s", path);
 }
 
+/* False: there is none to go on from. */
+static bool load_checkpoint(Train *t, char **state) {
+    const char *how = t->job.cfg->resume, *first = config_resume_else(t->job.cfg);
+    if (!strcmp(how, "never")) return false;
+    if (strcmp(how, "auto") != 0)
+        t->named = how;
+    else if (!load_latest(t, t->ckpt_dir, state) && first[0])
+        t->named = first;
+    else if (t->loaded && first[0])
+        report_say(t, "note: load_checkpoint is not used: a checkpoint is there");
+    if (t->named) load_named(t, t->named, state);
+    return t->loaded != NULL;
+}
+
 static bool resume(Train *t) {
-    const char *how = t->job.cfg->resume;
     char *state = NULL;
     t->step = 0;
-    if (!strcmp(how, "never")) return false;
-    if (!strcmp(how, "auto")) {
-        if (!load_latest(t, t->ckpt_dir, &state)) return false;
-    } else {
-        load_named(t, how, &state);
-    }
+    if (!load_checkpoint(t, &state)) return false;
     report_say(t, "resumed after step %lld", (long long)t->step);
     if (t->job.has_source)
         report_say(t, "note: init_from is not used: a checkpoint is there");
@@ -349,8 +357,7 @@ static void keep_to_own(Train *t) {
 
 /* A run that goes on from a checkpoint elsewhere begins a new folder. */
 static void begin_folder(Train *t) {
-    bool named = t->loaded && strcmp(t->job.cfg->resume, "auto") != 0;
-    bool anew = comm_rank() == 0 && named &&
+    bool anew = comm_rank() == 0 && t->named &&
                 !file_exists(path_join(t->mem, t->run_dir, RUN_METRICS));
     if (comm_max_i64(anew)) t->began_step = t->step;
 }

@@ -389,6 +389,21 @@ TEST(checkpoint_keys) {
     EXPECT_STR(parse("load_checkpoint: ck\nresume_training: False")->init_from, "ck");
     EXPECT_STR(parse("load_checkpoint: ck\nresume_training: False")->resume, "auto");
     EXPECT_FAIL(parse("load_checkpoint: ck\nresume: never"), EXIT_CONFIG, "keep one");
+    EXPECT_FAIL(parse("load_checkpoint: ck\nresume: other"), EXIT_CONFIG, "keep one");
+}
+
+/* As a script says that queues a run again, whatever the file begins from. */
+TEST(resume_auto_beside_a_checkpoint_to_begin_from) {
+    Config *cfg = parse("load_checkpoint: ck\nresume: auto");
+    EXPECT_STR(cfg->resume, "auto");
+    EXPECT_STR(config_resume_else(cfg), "ck");
+    expect_round_trip(cfg);
+    cfg = parse("load_checkpoint: ck\nresume: auto\nresume_training: True");
+    EXPECT_STR(config_resume_else(cfg), "ck");
+    cfg = parse("load_checkpoint: ck\nresume: auto\nrun_mode: finetune");
+    EXPECT_STR(config_resume_else(cfg), "");
+    EXPECT_STR(cfg->init_from, "ck");
+    EXPECT_STR(config_resume_else(parse("resume: auto")), "");
 }
 
 TEST(callbacks) {

@@ -77,6 +77,35 @@ TEST_LIMIT(on_from_a_checkpoint_elsewhere, 120) {
     EXPECT(has(done, "ckpt", 6));
 }
 
+/* What the line says that a stopped run ends with, and scripts that queue runs again: on from
+ * load_checkpoint first, and then from what the run itself has saved. */
+static void on_from_load_checkpoint(int ranks) {
+    const char *from = six_steps("from", ""), *run = in_temp("run");
+    const char *config = runs_small_config(6, 2);
+    const char *load = arena_printf(mem(),
+                                    "--lr_schedule.total_steps 6 --load_checkpoint %s "
+                                    "--resume auto",
+                                    checkpoint(path_join(mem(), from, "ckpt"), 2));
+    ranks_run(ranks, config, run,
+              arena_printf(mem(), "%s --runner_config.max_steps 4", load));
+    SAID_EXPECT("resumed after step 2");
+    EXPECT(!has(run, "ckpt", 2) && has(run, "ckpt", 4));
+    ranks_run(ranks, config, run, load);
+    SAID_EXPECT("note: load_checkpoint is not used: a checkpoint is there");
+    SAID_EXPECT("resumed after step 4");
+    EXPECT(!strstr(said(), "has no line of"));
+    EXPECT(has(run, "ckpt", 4) && has(run, "ckpt", 6) && !has(run, "ckpt.before-1", 4));
+    if (ranks == 1) runs_expect_same_tensors(from, run, 6);
+}
+
+TEST_LIMIT(resume_auto_goes_on_from_load_checkpoint_first, 120) {
+    on_from_load_checkpoint(1);
+}
+
+TEST_LIMIT(resume_auto_goes_on_from_load_checkpoint_first_on_ranks, 120) {
+    on_from_load_checkpoint(2);
+}
+
 /* The good checkpoint of the other run is none of this one. */
 TEST_LIMIT(no_good_checkpoint_from_elsewhere, 120) {
     const char *from = six_steps("from", ""), *run = in_temp("run");
