@@ -232,6 +232,7 @@ def train_stator(a, config):
             stop(f"step {s['step']}: stator's learning rate is {s['lr']}, and "
                  f"{learning_rate(a, s['step'])} is asked for")
     valid = read_lines(os.path.join(a.out, "run", "valid.jsonl"))
+    valid = [v for v in valid if "valid_loss" in v]
     return {"train": [[s["step"], s["loss"]] for s in steps],
             "valid": [[v["step"], v["valid_loss"]] for v in valid], "seconds": seconds}
 

@@ -209,6 +209,9 @@ typedef struct ValidPart {
 } ValidPart;
 void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every);
 void valid_start(Train *t); /* drops points after the resumed step */
+/* Before the first step, when data may fail: what follows the step that is loaded and was not
+ * come to, since the run was killed behind saving it. */
+void valid_catch_up(Train *t);
 void valid_step(Train *t);
 void valid_end(Train *t);
 
@@ -225,14 +228,17 @@ void sample_start(Train *t); /* drops texts after the resumed step */
 void sample_step(Train *t);
 void sample_end(Train *t);
 
-/* train_points.c: the points of validation in the run folder. */
+/* train_points.c: the points of validation in the run folder, and the losses on the test part. */
 typedef struct ValidPoint {
     int64_t step;
     double loss;
+    bool test; /* on that part */
 } ValidPoint;
-/* All of them, for the picture; returns their number. */
+/* All of the valid part, for the picture; returns their number. */
 int valid_points(const Train *t, Arena *mem, double **step, double **loss);
-/* How many of the steps before this process that are multiples of `every` have none. */
+/* Is there one of that step and part? With its loss. */
+bool valid_point_at(const Train *t, int64_t step, bool test, double *loss);
+/* How many of the steps below start_step that are multiples of `every` have none. */
 int64_t valid_points_missing(const Train *t, int64_t every, int64_t *first);
 /* Leaves those up to `last_step`: 0 or errno. *damage: NULL, or what to say of lines that
  * are no points, which are kept aside. */

@@ -18,7 +18,8 @@ static bool read_point(Arena *mem, const char *path, const char *line, size_t n,
     if (!CATCH(c)) return false;
     const Json *v = json_parse(mem, path, line, n, MAX_LINE_BYTES, EXIT_DATA);
     out->step = json_i64(json_need(v, "step"), 0, INT64_MAX);
-    const Json *loss = json_need(v, "valid_loss");
+    out->test = json_get(v, "test_loss") != NULL;
+    const Json *loss = json_need(v, out->test ? "test_loss" : "valid_loss");
     out->loss = loss->kind == JSON_NULL ? NAN : json_f64(loss);
     catch_end(&c);
     return true;
@@ -58,10 +59,11 @@ static const char *number(Arena *mem, double v) {
 }
 
 static void add_point(const Train *t, Text *text, const ValidPoint *p) {
-    text_add(text, "{\"step\": %lld, \"valid_loss\": %s", (long long)p->step,
+    const char *part = p->test ? "test" : "valid";
+    text_add(text, "{\"step\": %lld, \"%s_loss\": %s", (long long)p->step, part,
              number(text->mem, p->loss));
     if (!t->job.ncolumns)
-        text_add(text, ", \"valid_perplexity\": %s", number(text->mem, exp(p->loss)));
+        text_add(text, ", \"%s_perplexity\": %s", part, number(text->mem, exp(p->loss)));
     text_add(text, "}\n");
 }
 
@@ -94,8 +96,8 @@ int64_t valid_points_missing(const Train *t, int64_t every, int64_t *first) {
     int64_t missing = 0, began = t->began_step;
     if (began < 0) began = p.n ? p.point[0].step : t->start_step;
     int at = 0;
-    for (int64_t s = (began / every + 1) * every; s <= t->start_step; s += every) {
-        while (at < p.n && p.point[at].step < s) at++;
+    for (int64_t s = (began / every + 1) * every; s < t->start_step; s += every) {
+        while (at < p.n && (p.point[at].step < s || p.point[at].test)) at++;
         if (at < p.n && p.point[at].step == s) continue;
         if (!missing++) *first = s;
     }
@@ -103,14 +105,28 @@ int64_t valid_points_missing(const Train *t, int64_t every, int64_t *first) {
     return missing;
 }
 
+bool valid_point_at(const Train *t, int64_t step, bool test, double *loss) {
+    Arena *mem = arena_new();
+    Points p = read_points(t, mem);
+    bool found = false;
+    for (int i = 0; i < p.n; i++) {
+        if (p.point[i].step != step || p.point[i].test != test) continue;
+        found = true;
+        *loss = p.point[i].loss;
+    }
+    arena_free(mem);
+    return found;
+}
+
 int valid_points(const Train *t, Arena *mem, double **step, double **loss) {
     Points p = t->valid ? read_points(t, mem) : (Points){0};
-    int n = p.n;
-    *step = NEW_ARRAY(mem, double, (size_t)n);
-    *loss = NEW_ARRAY(mem, double, (size_t)n);
-    for (int i = 0; i < n; i++) {
-        (*step)[i] = (double)p.point[i].step;
-        (*loss)[i] = p.point[i].loss;
+    int n = 0;
+    *step = NEW_ARRAY(mem, double, (size_t)p.n);
+    *loss = NEW_ARRAY(mem, double, (size_t)p.n);
+    for (int i = 0; i < p.n; i++) {
+        if (p.point[i].test) continue;
+        (*step)[n] = (double)p.point[i].step;
+        (*loss)[n++] = p.point[i].loss;
     }
     return n;
 }

@@ -5,6 +5,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/train/evaluator.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include "runtime/core/fault.h"
 #include <math.h>
 
@@ -88,9 +89,8 @@ void valid_start(Train *t) {
                    (uint64_t)t->job.cfg->context_max_device_memory);
     evaluator_start(t, &t->valid->evaluator);
     t->valid->best = best_start(t);
-    if (!t->valid->valid.data) return;
     cut_points(t);
-    if (t->valid->every > 0) say_missing(t, t->valid->every);
+    if (t->valid->valid.data && t->valid->every > 0) say_missing(t, t->valid->every);
 }
 
 /* Takes the loss of a part and says it. */
@@ -107,16 +107,47 @@ static double take_part(Train *t, const ValidPart *part, const char *name) {
     return loss;
 }
 
+static bool takes_valid(const Train *t) {
+    const Validation *v = t->valid;
+    bool due = v->every > 0 && t->step % v->every == 0;
+    return v->valid.data && (due || t->step == t->steps);
+}
+
+static bool takes_test(const Train *t) {
+    return t->valid->test.data && t->step == t->steps;
+}
+
+static double take_point(Train *t, bool test) {
+    const Validation *v = t->valid;
+    ValidPoint p = {.step = t->step, .test = test};
+    p.loss =
+        test ? take_part(t, &v->test, "test") : take_part(t, &v->valid, "validation");
+    say_error(t, comm_rank() ? 0 : valid_points_add(t, &p));
+    return p.loss;
+}
+
 void valid_step(Train *t) {
-    Validation *v = t->valid;
-    if (!v) return;
-    bool due = v->every > 0 && t->step % v->every == 0, last = t->step == t->steps;
-    if (v->valid.data && (due || last)) {
-        ValidPoint p = {t->step, take_part(t, &v->valid, "validation")};
-        say_error(t, comm_rank() ? 0 : valid_points_add(t, &p));
-        best_save(t, p.loss, &v->best);
-    }
-    if (v->test.data && last) take_part(t, &v->test, "test");
+    if (!t->valid) return;
+    if (takes_valid(t)) best_save(t, take_point(t, false), &t->valid->best);
+    if (takes_test(t)) take_point(t, true);
+}
+
+/* The point of this step as it is in the run folder, else one that is taken now; on all ranks. */
+static double have_point(Train *t, bool test) {
+    double loss = NAN;
+    bool there = comm_rank() == 0 && valid_point_at(t, t->step, test, &loss);
+    comm_broadcast(&loss, sizeof loss, 0);
+    if (comm_max_i64(there)) return loss;
+    report_say(t, "note: " RUN_VALIDATION " has no loss on the %s part of step %lld yet",
+               test ? "test" : "valid", (long long)t->step);
+    return take_point(t, test);
+}
+
+void valid_catch_up(Train *t) {
+    if (!t->valid || t->step <= MAX(t->began_step, 0)) return;
+    watch_task("behind step", t->step, false);
+    if (takes_valid(t)) best_save(t, have_point(t, false), &t->valid->best);
+    if (takes_test(t)) have_point(t, true);
 }
 
 void valid_end(Train *t) {
