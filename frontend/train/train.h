@@ -131,8 +131,9 @@ void train_state_start(Train *t);
  * Returns the folder they are from. */
 const char *train_state_weights(Train *t);
 void train_state_save(Train *t);
-/* As the one checkpoint in `dir`; t->saved_step stays. Is it there? On all ranks the same. */
-bool train_state_save_best(Train *t, const char *dir);
+/* As the one checkpoint in `dir`, with that loss in its state; t->saved_step stays. Is it there?
+ * On all ranks the same. */
+bool train_state_save_best(Train *t, const char *dir, double valid_loss);
 /* Name of a parameter with an element that is inf or NaN on any rank, the same on all
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);
@@ -208,7 +209,8 @@ typedef struct ValidPart {
     int64_t batches; /* that are taken of it */
 } ValidPart;
 void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every);
-void valid_start(Train *t); /* drops points after the resumed step */
+void valid_start(
+    Train *t); /* drops points after the resumed step, also without validation */
 /* Before the first step, when data may fail: what follows the step that is loaded and was not
  * come to, since the run was killed behind saving it. */
 void valid_catch_up(Train *t);
@@ -216,7 +218,8 @@ void valid_step(Train *t);
 void valid_end(Train *t);
 
 /* train_best.c: the loss of the best checkpoint that is there when the run starts, infinite
- * without one; saves another when the loss of this step is lower. */
+ * without one; saves another when the loss of this step is lower. One of a step after the first
+ * here is moved aside, whatever this run saves, unless the run will make that step again. */
 double best_start(Train *t);
 void best_save(Train *t, double loss, double *best);
 
@@ -229,6 +232,7 @@ void sample_step(Train *t);
 void sample_end(Train *t);
 
 /* train_points.c: the points of validation in the run folder, and the losses on the test part. */
+#define VALID_DIGITS "%.10g"
 typedef struct ValidPoint {
     int64_t step;
     double loss;

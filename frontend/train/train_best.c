@@ -1,11 +1,13 @@
 /* train_best.c - the checkpoint of the step with the lowest validation loss, in a folder of
  * its own: which of the others are deleted does not concern it, and no run goes on from it
  * by itself. */
+#include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/store/ckpt_files.h"
 #include <math.h>
+#include <stdlib.h>
 
 static const char *best_folder(const Train *t) {
     return path_join(t->mem, t->run_dir, RUN_BEST);
@@ -30,21 +32,56 @@ static double loss_at(const Train *t, int64_t at) {
     return found;
 }
 
+/* What a checkpoint of the folder says of its run; NULL: it is damaged. */
+static const Json *state_at(const Train *t, int64_t step) {
+    char name[CKPT_NAME_BYTES];
+    Manifest m;
+    ckpt_name(step, name);
+    if (manifest_read(t->mem, path_join(t->mem, best_folder(t), name), &m)) return NULL;
+    if (m.version > CKPT_VERSION) return NULL;
+    size_t n = strlen(m.state_json);
+    return json_parse(t->mem, "state of the best checkpoint", m.state_json, n,
+                      (uint64_t)n + 1, EXIT_CHECKPOINT);
+}
+
+/* Checkpoints of an older format leave it to the points of validation. */
+static double loss_of(const Train *t, const Json *state, int64_t step) {
+    if (!state) return INFINITY;
+    double loss = json_get_f64(state, "valid_loss", NAN);
+    return isnan(loss) ? loss_at(t, step) : loss;
+}
+
+/* Is it of steps that this run has made, and will make again the same? */
+static bool comes_again(const Train *t, const Json *state) {
+    if (!state || !t->loaded || t->named || t->went_back) return false;
+    const char *print = json_get_string(json_get(state, "data"), "fingerprint", "");
+    return json_get(state, "valid_loss") && !strcmp(print, t->data_print) &&
+           !strcmp(json_get_string(state, "config_hash", ""), t->config_hash);
+}
+
 double best_start(Train *t) {
     double best = INFINITY;
-    if (!t->job.cfg->checkpoint_save_best) return best;
-    if (comm_rank() == 0) {
-        int64_t step = newest_step(t);
-        if (step > t->start_step)
+    int64_t step = comm_rank() == 0 ? newest_step(t) : -1;
+    if (step >= 0) {
+        const Json *state = state_at(t, step);
+        if (step > t->start_step && !comes_again(t, state))
             aside_move(t, best_folder(t));
-        else if (step >= 0)
-            best = loss_at(t, step);
+        else
+            best = loss_of(t, state, step);
     }
     comm_broadcast(&best, sizeof best, 0);
     return best;
 }
 
+/* In the digits of its point: one that is read from there is no lower than itself. */
+static double as_point(double loss) {
+    char digits[32];
+    snprintf(digits, sizeof digits, VALID_DIGITS, loss);
+    return strtod(digits, NULL);
+}
+
 void best_save(Train *t, double loss, double *best) {
-    if (!t->job.cfg->checkpoint_save_best || !(loss < *best)) return;
-    if (train_state_save_best(t, best_folder(t))) *best = loss;
+    double shown = as_point(loss);
+    if (!t->job.cfg->checkpoint_save_best || !(shown < *best)) return;
+    if (train_state_save_best(t, best_folder(t), shown)) *best = shown;
 }

@@ -55,7 +55,7 @@ static Points read_points(const Train *t, Arena *mem) {
 
 /* JSON has no word for what is not finite. */
 static const char *number(Arena *mem, double v) {
-    return isfinite(v) ? arena_printf(mem, "%.10g", v) : "null";
+    return isfinite(v) ? arena_printf(mem, VALID_DIGITS, v) : "null";
 }
 
 static void add_point(const Train *t, Text *text, const ValidPoint *p) {
@@ -71,12 +71,14 @@ int valid_points_cut(const Train *t, int64_t last_step, const char **damage) {
     Arena *mem = arena_new();
     Points p = read_points(t, mem);
     Text text = text_new(mem);
+    int error = 0;
     *damage = !p.damaged ? NULL
                          : metrics_keep_damaged(t->mem, points_path(t, mem), p.text,
                                                 p.size, p.damaged, p.first_damaged);
     for (int i = 0; i < p.n && p.point[i].step <= last_step; i++)
         add_point(t, &text, &p.point[i]);
-    int error = file_write_atomic(points_path(t, mem), text.s, text.n);
+    if (p.text || t->valid)
+        error = file_write_atomic(points_path(t, mem), text.s, text.n);
     arena_free(mem);
     return error;
 }

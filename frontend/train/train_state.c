@@ -30,7 +30,8 @@ static void add_config(const Train *t, Arena *mem, Text *s) {
     text_add(s, "}");
 }
 
-static char *state_json(const Train *t, Arena *mem) {
+/* A validation loss that is not finite: none is known. */
+static char *state_json(const Train *t, Arena *mem, double valid_loss) {
     Text s = text_new(mem);
     text_add(&s, "{\"step\":%lld,\"seed\":%lld,\"config_hash\":\"%s\",\"threads\":%d",
              (long long)t->step, (long long)t->job.cfg->seed, t->config_hash, t->threads);
@@ -40,6 +41,7 @@ static char *state_json(const Train *t, Arena *mem) {
              (long long)t->good_step, (long long)t->updated_step);
     if (t->began_step >= 0)
         text_add(&s, ",\"began_step\":%lld", (long long)t->began_step);
+    if (isfinite(valid_loss)) text_add(&s, ",\"valid_loss\":%.17g", valid_loss);
     if (isfinite(t->first_loss)) text_add(&s, ",\"first_loss\":%.17g", t->first_loss);
     if (t->scales_loss)
         text_add(&s,
@@ -115,14 +117,14 @@ static int make_folder(const char *dir, char *why, size_t size) {
     return error;
 }
 
-bool train_state_save_best(Train *t, const char *dir) {
+bool train_state_save_best(Train *t, const char *dir, double valid_loss) {
     Arena *mem = arena_new();
     char why[1024] = "";
     watch_task("saving the best checkpoint, of step", t->step, false);
     int error = make_folder(dir, why, sizeof why);
     if (!error)
-        error = ckpt_save(dir, t->step, t->tensor, t->ntensor, state_json(t, mem), 1, -1,
-                          why, sizeof why);
+        error = ckpt_save(dir, t->step, t->tensor, t->ntensor,
+                          state_json(t, mem, valid_loss), 1, -1, why, sizeof why);
     if (error > 0)
         report_say(t, "WARNING: no best checkpoint of step %lld: %s; training goes on",
                    (long long)t->step, why);
@@ -142,7 +144,8 @@ void train_state_save(Train *t) {
     int error = make_folder(t->ckpt_dir, why, sizeof why);
     if (!error) {
         make_metrics_anew(t);
-        error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
+        error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor,
+                          state_json(t, mem, NAN),
                           (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step,
                           why, sizeof why);
     }

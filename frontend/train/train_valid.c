@@ -84,12 +84,13 @@ static void say_missing(const Train *t, int64_t every) {
 }
 
 void valid_start(Train *t) {
+    double best = best_start(t);
+    cut_points(t);
     if (!t->valid) return;
     program_borrow(t->valid->evaluator.program, t->program,
                    (uint64_t)t->job.cfg->context_max_device_memory);
     evaluator_start(t, &t->valid->evaluator);
-    t->valid->best = best_start(t);
-    cut_points(t);
+    t->valid->best = best;
     if (t->valid->valid.data && t->valid->every > 0) say_missing(t, t->valid->every);
 }
 

@@ -1,0 +1,103 @@
+/* Tests of the checkpoint with the lowest validation loss over several starts of a run. */
+#include "frontend/config/commands.h"
+#include "ranks.h"
+
+TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
+
+/* Validates and saves at steps 4, 8 and 12, with a loss that falls. */
+#define VALIDATES                                                                        \
+    "--train_dataset.data_loader.split 8,2 --runner_config.eval_interval 4 "             \
+    "--runner_config.eval_iters 2 --lr_schedule.learning_rate 1e-2 "                     \
+    "--lr_schedule.total_steps 12 "
+#define KEEPS_BEST "--callbacks.CheckpointMonitor.save_best True "
+
+static const char *train(int ranks, const char *more) {
+    const char *run = in_temp("run"), *config = runs_small_config(12, 4);
+    ranks_run(ranks, config, run, arena_printf(mem(), VALIDATES "%s", more));
+    return run;
+}
+
+static const char *from_step(int step) {
+    return arena_printf(mem(), "--resume %s/step_%08d ", in_temp("run/ckpt"), step);
+}
+
+static bool has(const char *folder, int step) {
+    return file_exists(arena_printf(mem(), "%s/%s/step_%08d/manifest.json",
+                                    in_temp("run"), folder, step));
+}
+
+/* Steps and losses. A perplexity of the loss as it was read may have another last digit. */
+static const char *points(const char *run) {
+    const char *path = path_join(mem(), run, RUN_VALIDATION);
+    Text t = text_new(mem());
+    for (const char *p = file_read(mem(), path, 1 << 16, NULL, EXIT_DATA); *p;) {
+        const char *end = strchr(p, ',');
+        EXPECT((end = strchr(end + 1, ',')) != NULL);
+        text_add(&t, "%.*s\n", (int)(end - p), p);
+        p = strchr(end, '\n') + 1;
+    }
+    return t.s;
+}
+
+/* Weights that a run has left behind are not beside the losses of what it has become. */
+static void leaves_a_branch(const char *how) {
+    const char *run = train(1, KEEPS_BEST);
+    EXPECT(has(RUN_BEST, 12));
+    train(1,
+          arena_printf(mem(), "%s %s --runner_config.max_steps 10", from_step(8), how));
+    EXPECT(!has(RUN_BEST, 12) && has(RUN_BEST ".before-1", 12));
+    EXPECT(!strstr(points(run), "\"step\": 12"));
+}
+
+TEST_LIMIT(a_branch_that_saves_no_best, 120) {
+    leaves_a_branch("");
+}
+
+TEST_LIMIT(a_branch_that_does_not_validate, 120) {
+    leaves_a_branch("--runner_config.eval_iters 0");
+}
+
+/* Its loss is its own, whatever other files say of that step. */
+TEST_LIMIT(the_loss_is_in_the_checkpoint, 120) {
+    const char *run = train(1, KEEPS_BEST "--runner_config.max_steps 8");
+    EXPECT(has(RUN_BEST, 8));
+    const char *path = path_join(mem(), run, RUN_VALIDATION);
+    EXPECT_INT(system(arena_printf(mem(),
+                                   "sed -i 's/\"step\": 8, \"valid_loss\": [0-9.]*/"
+                                   "\"step\": 8, \"valid_loss\": 99/' %s",
+                                   path)),
+               0);
+    EXPECT_PART(points(run), "\"valid_loss\": 99\n");
+    train(1, KEEPS_BEST "--lr_schedule.learning_rate 100 "
+                        "--runner_config.max_steps 10");
+    EXPECT(has(RUN_BEST, 8) && !has(RUN_BEST, 10));
+}
+
+static void lose_last_checkpoint(const char *run) {
+    remove_all(path_join(mem(), run, RUN_CHECKPOINTS "/step_00000012"));
+}
+
+/* A run that was killed between its best checkpoint and the next of the others. */
+static void comes_again(int ranks) {
+    const char *run = train(ranks, KEEPS_BEST), *before = points(run);
+    for (int i = 0; i < 2; i++) {
+        lose_last_checkpoint(run);
+        train(ranks, KEEPS_BEST);
+        SAID_EXPECT("resumed after step 8");
+        EXPECT(has(RUN_BEST, 12) && !has(RUN_BEST ".before-1", 12));
+        EXPECT(!strstr(said(), "lowest validation loss"));
+        EXPECT_STR(points(run), before);
+    }
+    lose_last_checkpoint(run);
+    train(ranks, KEEPS_BEST "--optimizer.beta1 0.8");
+    EXPECT(has(RUN_BEST ".before-1", 12));
+}
+
+TEST_LIMIT(a_step_that_comes_again, 120) {
+    comes_again(1);
+}
+
+TEST_LIMIT(a_step_that_comes_again_on_ranks, 120) {
+    comes_again(2);
+}
