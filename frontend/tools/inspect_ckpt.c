@@ -3,6 +3,7 @@
 #include "frontend/tools/inspect.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/store/ckpt_table.h"
+#include <sys/stat.h>
 
 /* A checkpoint as it is looked at. Sentences about what is wrong are in the arena. */
 typedef struct Look {
@@ -101,6 +102,22 @@ static const char *checkpoint_wrong(Look *l) {
     return wrong ? wrong : parts_missing(l);
 }
 
+/* The same of one in the folder of a run that may train: looks fail at what is deleted under
+ * them. *gone: it was, and that is nothing wrong. */
+static const char *listed_wrong(Look *l, bool *gone) {
+    Catch c;
+    struct stat st;
+    if (CATCH(c)) {
+        const char *wrong = checkpoint_wrong(l);
+        catch_end(&c);
+        *gone = wrong && lstat(l->folder, &st) != 0;
+        return wrong;
+    }
+    *gone = lstat(l->folder, &st) != 0;
+    if (!*gone) fail_again(c.code, c.message);
+    return NULL;
+}
+
 /* ---- what is said ---- */
 
 /* Its line breaks and what indents lines are left out; texts have none. */
@@ -155,8 +172,10 @@ void inspect_checkpoints(Arena *mem, const char *folder) {
     for (int i = 0; i < n; i++) {
         Look l = {.mem = mem, .folder = path_join(mem, folder, e[i].name)};
         const char *wrong = "unfinished; it does no harm";
+        bool gone = false;
         if (!e[i].tmp) {
-            wrong = checkpoint_wrong(&l);
+            wrong = listed_wrong(&l, &gone);
+            if (gone) continue;
             if (!wrong && l.m.step != e[i].step)
                 wrong = "the manifest is of another step";
             if (wrong) text_add(&all, "\n  %s: %s", e[i].name, wrong);

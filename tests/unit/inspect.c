@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int code;
@@ -161,12 +162,17 @@ TEST(inspect_names_of_files_begin_no_lines) {
     EXPECT(!strstr(said, "\nstator: error: x"));
 }
 
-static void save_numbers(const char *dir, int64_t step, float last) {
+static void save_keeping(const char *dir, int64_t step, float last, int keep) {
     float w[4] = {1, 2, 3, 4}, m[4] = {[2] = last, [3] = last};
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},
                       {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER}};
     char why[256];
-    EXPECT_INT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", 0, -1, why, sizeof why), 0);
+    EXPECT_INT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", keep, -1, why, sizeof why),
+               0);
+}
+
+static void save_numbers(const char *dir, int64_t step, float last) {
+    save_keeping(dir, step, last, 0);
 }
 
 static void save(const char *dir, int64_t step) {
@@ -327,6 +333,25 @@ TEST(inspect_checkpoints) {
     EXPECT(unlink(model) == 0);
     inspect(dir);
     says(EXIT_CHECKPOINT, "step_00000005: model.safetensors: No such file");
+}
+
+/* A run that trains deletes them: what is listed and then not there is not damaged. */
+TEST_LIMIT(inspect_checkpoints_that_are_deleted_meanwhile, 60) {
+    enum { SAVED = 100 };
+    char *dir = temp("ckpt");
+    int looks = 0;
+    EXPECT_INT(dir_make(dir), 0);
+    save(dir, 1);
+    fflush(NULL);
+    pid_t pid = fork();
+    for (int64_t step = 2; pid == 0 && step < SAVED; step++)
+        save_keeping(dir, step, 0, 1);
+    if (pid == 0) _exit(0);
+    for (; waitpid(pid, NULL, WNOHANG) == 0; looks++) {
+        inspect(dir);
+        sound("checkpoints\n");
+    }
+    EXPECT(looks > 0);
 }
 
 TEST(inspect_the_best_checkpoint_of_a_run) {
