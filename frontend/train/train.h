@@ -152,6 +152,8 @@ void aside_move_others(Train *t);
  * checkpoint `s` is; then the bits differ too. */
 struct Json;
 void train_say_changes(const Train *t, const struct Json *s);
+/* Has a key that counts another value now? */
+bool train_key_changed(const Train *t, const struct Json *s, const char *path);
 /* train_go_on.c: the run goes on with the sample behind those that the state of a checkpoint
  * says were used, whatever the size of a step is now. On all ranks. */
 void train_go_on_with_data(Train *t, const struct Json *s);

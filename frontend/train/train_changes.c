@@ -28,6 +28,13 @@ static const char *next_change(const Train *t, const Json *s, int *k, const char
     return NULL;
 }
 
+bool train_key_changed(const Train *t, const Json *s, const char *path) {
+    const char *changed, *was;
+    for (int k = 0; (changed = next_change(t, s, &k, &was));)
+        if (!strcmp(changed, path)) return true;
+    return false;
+}
+
 /* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now; *other:
  * more than the length of the run differs. */
 static const char *changes(const Train *t, const Json *s, bool *other) {

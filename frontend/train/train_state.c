@@ -210,10 +210,12 @@ static void first_weights(Train *t) {
     }
 }
 
-/* A checkpoint of another compute_dtype has none: it begins. */
+/* A checkpoint of another compute_dtype has none: it begins. So does one that is now asked to
+ * begin with another value. */
 static void restore_loss_scale(Train *t, const Json *s) {
     const Json *v = json_get(s, "loss_scale");
     if (!v || !t->scales_loss) return;
+    if (train_key_changed(t, s, "runner_wrapper.scale_sense.loss_scale_value")) return;
     double value = json_get_f64(v, "value", 0);
     int64_t good = json_get_i64(v, "good_steps", 0, INT64_MAX, 0);
     int64_t left = json_get_i64(v, "overflows_left", 0, INT64_MAX, 0);

@@ -165,3 +165,20 @@ TEST_LIMIT(scales_that_cannot_fall, 60) {
     runs_metrics(least, &n);
     EXPECT_INT(n, 5);
 }
+
+/* A scale to begin with that was changed is used; one that was not is that of the checkpoint. */
+TEST_LIMIT(a_changed_scale_at_a_resume, 60) {
+    const char *scale = MOVES "--initial_loss_scale 1024 --runner_config.max_steps 14";
+    const char *run = run_of("run", "gpt2_tiny", 1, MOVES "--runner_config.max_steps 10");
+    int n;
+    EXPECT_INT(system(arena_printf(mem(), "cp -r %s %s", run, in_temp("other"))), 0);
+    run_of("run", "gpt2_tiny", 1, MOVES "--runner_config.max_steps 14");
+    EXPECT(runs_metrics(run, &n)[10].loss_scale > 2048);
+    run_of("other", "gpt2_tiny", 1, scale);
+    SAID_EXPECT("loss_scale_value was 4194304 and is 1024");
+    const MetricsRow *row = runs_metrics(in_temp("other"), &n);
+    EXPECT_INT(n, 14);
+    EXPECT(row[10].loss_scale == 1024 && row[13].loss_scale == 2048);
+    run_of("other", "gpt2_tiny", 1, arena_printf(mem(), "%s --train_steps 16", scale));
+    EXPECT(runs_metrics(in_temp("other"), &n)[14].loss_scale == 2048);
+}
