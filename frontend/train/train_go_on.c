@@ -71,11 +71,11 @@ void train_go_on_with_data(Train *t, const Json *s) {
         t->steps = t->step + MAX(all - used, 0) / t->data->batch;
         train_choose_schedules(t);
     }
-    report_say(
-        t,
-        "note: steps have another size now, %lld samples: the run goes on behind the "
-        "%lld that were used, up to step %lld",
-        (long long)t->data->batch, (long long)used, (long long)t->steps);
+    if (json_get_i64(data, "batch", 1, INT64_MAX, 0) != t->data->batch)
+        report_say(t,
+                   "note: steps have another size now, %lld samples: the run goes on "
+                   "behind the %lld that were used, up to step %lld",
+                   (long long)t->data->batch, (long long)used, (long long)t->steps);
     if (t->data->steps_available >= 0 && t->steps > t->data->steps_available)
         fail(EXIT_DATA, "%s has samples up to step %lld of such steps, not %lld",
              t->data->path, (long long)t->data->steps_available, (long long)t->steps);

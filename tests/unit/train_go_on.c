@@ -94,6 +94,16 @@ TEST_LIMIT(another_order_is_told, 120) {
     SAID_EXPECT("GPTDataset's samples come in another order than before");
 }
 
+/* Once, and not where the run goes on with steps of that size. */
+TEST_LIMIT(another_size_is_told_once, 120) {
+    const char *config = text_data(), *run = in_temp("run"), *told = "another size now";
+    ranks_run(1, config, run, "--train_steps 4");
+    ranks_run(2, config, run, "--train_steps 6");
+    SAID_EXPECT(told);
+    ranks_run(2, config, run, "--train_steps 8");
+    EXPECT(!strstr(said(), told));
+}
+
 /* The steps that are left follow from the samples that are left. */
 TEST_LIMIT(epochs_end_with_their_samples, 120) {
     const char *config = pair_data(""), *run = in_temp("run");
