@@ -174,6 +174,7 @@ static void find_of_dir(Arena *mem, const char *dir, Source *s) {
 Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
     Source s = {.data_type = ""};
     struct stat st;
+    path = ckpt_of_latest(mem, path);
     if (stat(path, &st) != 0)
         fail(EXIT_CONFIG,
              "cannot open %s: %s; give a run folder, a checkpoint, a Hugging "

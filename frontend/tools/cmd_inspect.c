@@ -96,6 +96,7 @@ static bool weights_of_torch(const char *path) {
 static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
     static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "merges.txt",
                                              "encoder.json", "vocab.bpe"};
+    path = ckpt_of_latest(mem, path);
     if (is_dir(path)) return inspect_folder(mem, path);
     if (weights_of_torch(path)) {
         inspect_safetensors(mem, path);

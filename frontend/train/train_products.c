@@ -38,7 +38,7 @@ bool train_goes_on(const Train *t, const char *name, const char **file) {
         how = config_resume_else(t->job.cfg);
     if (!how[0]) return false;
     if (strcmp(how, "auto")) {
-        *file = file_near(t, how, name);
+        *file = file_near(t, ckpt_of_latest(t->mem, how), name);
         return true;
     }
     *file = path_join(t->mem, t->ckpt_dir, name);

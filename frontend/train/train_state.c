@@ -308,9 +308,20 @@ static bool load_latest(Train *t, const char *dir, char **state) {
     return true;
 }
 
-/* `resume` names a checkpoint, a run folder or a folder of checkpoints; as rank 0 sees
- * it, the others may not see it at all. */
+/* As rank 0 sees it. */
+static const char *of_latest(const Train *t, const char *path) {
+    const char *folder = comm_rank() == 0 ? ckpt_of_latest(t->mem, path) : path;
+    int64_t n = comm_max_i64(comm_rank() == 0 ? (int64_t)strlen(folder) : 0);
+    char *to = arena_alloc(t->mem, (size_t)n + 1);
+    if (comm_rank() == 0) memcpy(to, folder, (size_t)n + 1);
+    comm_broadcast(to, (size_t)n + 1, 0);
+    return to;
+}
+
+/* `resume` names a checkpoint, a run folder, a folder of checkpoints or its file `latest`; as
+ * rank 0 sees it, the others may not see it at all. */
 static void load_named(Train *t, const char *path, char **state) {
+    path = of_latest(t, path);
     bool one = comm_rank() == 0 && file_exists(path_join(t->mem, path, "manifest.json"));
     if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
@@ -349,6 +360,18 @@ static bool resume(Train *t) {
     train_say_changes(t, s);
     train_go_on_with_data(t, s);
     return true;
+}
+
+/* The one that it named may have been moved. */
+static void mend_latest(const Train *t) {
+    char name[CKPT_NAME_BYTES];
+    const char *latest = path_join(t->mem, t->ckpt_dir, CKPT_LATEST);
+    if (comm_rank() != 0 || !file_exists(latest)) return;
+    if (file_exists(ckpt_of_latest(t->mem, latest))) return;
+    ckpt_name(t->step, name);
+    if (!file_exists(path_join(t->mem, t->ckpt_dir, name))) return;
+    int error = ckpt_point_latest(t->mem, t->ckpt_dir, name);
+    if (error) report_say(t, "WARNING: cannot write %s: %s", latest, strerror(error));
 }
 
 /* A checkpoint that lies elsewhere is none of this run, nor is what it says was good there. */
@@ -409,6 +432,7 @@ void train_state_start(Train *t) {
     t->start_step = t->step;
     look_at_weights(t);
     aside_move_others(t);
+    mend_latest(t);
     keep_to_own(t);
     begin_folder(t);
     products_keep_beside(t);

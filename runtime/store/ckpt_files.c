@@ -213,6 +213,25 @@ int ckpt_list(Arena *mem, const char *dir, CkptEntry **entries, int *n) {
     return error;
 }
 
+int ckpt_point_latest(Arena *mem, const char *dir, const char *name) {
+    const char *line = arena_printf(mem, "%s\n", name);
+    return file_write_atomic(path_join(mem, dir, CKPT_LATEST), line, strlen(line));
+}
+
+const char *ckpt_of_latest(Arena *mem, const char *path) {
+    const char *slash = strrchr(path, '/');
+    size_t dir = slash ? (size_t)(slash + 1 - path) : 0;
+    struct stat st;
+    CkptEntry e;
+    if (strcmp(path + dir, CKPT_LATEST) != 0 || stat(path, &st) != 0 ||
+        !S_ISREG(st.st_mode) || st.st_size > CKPT_NAME_BYTES)
+        return path;
+    char *name = file_read(mem, path, CKPT_NAME_BYTES, NULL, EXIT_CHECKPOINT);
+    name[strcspn(name, "\n")] = 0;
+    if (!parse_name(name, &e) || e.tmp) return path;
+    return arena_printf(mem, "%.*s%s", (int)dir, path, name);
+}
+
 int ckpt_remove(int dir_fd, const char *name) {
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return errno;

@@ -11,6 +11,7 @@ enum { CKPT_VERSION = 4, CKPT_NAME_BYTES = 48 };
  * Version 3: the same, and layout.json says of each tensor which copy was written. */
 enum { CKPT_WHOLE = 1, CKPT_PARTS = 2, CKPT_SHARED = 3, CKPT_STAGES = 4 };
 #define CKPT_LAYOUT "layout.json"
+#define CKPT_LATEST "latest"
 
 extern const char *const ckpt_file_name[CKPT_FILES];
 
@@ -52,6 +53,10 @@ typedef struct CkptEntry {
 
 /* The checkpoints and .tmp folders in dir, largest step first. 0 or errno. */
 int ckpt_list(Arena *mem, const char *dir, CkptEntry **entries, int *n);
+/* dir/latest names this checkpoint of the folder from now on. 0 or errno. */
+int ckpt_point_latest(Arena *mem, const char *dir, const char *name);
+/* The folder of the checkpoint that `path`, a file `latest`, names; any other path as it is. */
+const char *ckpt_of_latest(Arena *mem, const char *path);
 /* Deletes a folder of plain files. EBUSY when a save holds its lock. 0 or errno. */
 int ckpt_remove(int dir_fd, const char *name);
 

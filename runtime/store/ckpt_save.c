@@ -280,9 +280,7 @@ static int publish(Save *s) {
 /* After this point the new checkpoint is good; errors are still told. */
 
 static int point_latest(Save *s) {
-    char line[CKPT_NAME_BYTES + 1];
-    int n = snprintf(line, sizeof line, "%s\n", s->name);
-    int error = file_write_atomic(path_join(s->mem, s->dir, "latest"), line, (size_t)n);
+    int error = ckpt_point_latest(s->mem, s->dir, s->name);
     if (!error && fsync(s->dir_fd) != 0) error = errno;
     if (error) return give_up(s, error, "write", "latest");
     ckpt_reach("latest");

@@ -62,6 +62,34 @@ TEST_LIMIT(back_to_an_older_checkpoint, 120) {
     runs_expect_same_tensors(whole, run, 6);
 }
 
+static const char *latest(const char *run) {
+    const char *path = path_join(mem(), run, "ckpt/latest");
+    return file_read(mem(), path, 100, NULL, EXIT_CHECKPOINT);
+}
+
+/* `latest` names one that is there, also where nothing is left to do. */
+TEST_LIMIT(latest_is_one_that_stays, 120) {
+    const char *run = six_steps("run", "");
+    EXPECT_STR(latest(run), "step_00000006\n");
+    RUN_EXPECT(0, words(runs_small_config(4, 2), run, resume(run, 4)));
+    SAID_EXPECT("all 4 steps are done already");
+    EXPECT(has(run, "ckpt.before-1", 6));
+    EXPECT_STR(latest(run), "step_00000004\n");
+}
+
+/* Where a checkpoint is asked for the file stands for the one that it names. */
+TEST_LIMIT(latest_stands_for_its_checkpoint, 120) {
+    const char *from = six_steps("from", "");
+    const char *file = path_join(mem(), from, "ckpt/latest");
+    ranks_run(2, runs_small_config(8, 2), in_temp("run"),
+              arena_printf(mem(), "--resume %s", file));
+    SAID_EXPECT("resumed after step 6");
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s --data %s", file, runs_text()));
+    SAID_EXPECT("ckpt/step_00000006");
+    RUN_EXPECT(0, arena_printf(mem(), "inspect %s", file));
+    SAID_EXPECT("checkpoint of step 6");
+}
+
 /* Until this run saves, the checkpoint of the other one is not its own. */
 TEST_LIMIT(on_from_a_checkpoint_elsewhere, 120) {
     const char *from = six_steps("from", ""), *run = in_temp("run");
