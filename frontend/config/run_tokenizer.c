@@ -19,6 +19,8 @@ TokenizerSpec tokenizer_of_folder(Arena *mem, const char *dir) {
     const char *found = json_in(mem, dir), *at = dir;
     bool checkpoint = file_exists(path_join(mem, at, "manifest.json"));
     for (int up = 0; up < 2 && !found; up++) {
+        if (file_exists(path_join(mem, at, "config.yaml")))
+            break; /* a run's own folder */
         at = path_join(mem, at, "..");
         if ((up == 0 && checkpoint) || file_exists(path_join(mem, at, "config.yaml")))
             found = json_in(mem, at);

@@ -133,12 +133,6 @@ static bool find_elsewhere(Arena *mem, const char *dir, Source *s) {
     return cfg->checkpoint_directory[0] && find_kind(mem, cfg->checkpoint_directory, s);
 }
 
-bool same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}
-
 /* The configuration in the folder, or that of the run which has these checkpoints, or this
  * one of them; NULL: none. A config.yaml of whatever else is above is not asked. */
 static const char *config_of_dir(Arena *mem, const char *dir, const Source *s) {

@@ -2,6 +2,7 @@
  * checkpoint, a Hugging Face folder, or the configuration file of a run. */
 #ifndef STATOR_SOURCE_H
 #define STATOR_SOURCE_H
+#include "frontend/model/run_folder.h"
 #include "frontend/model/weights.h"
 #include "runtime/store/ckpt.h"
 #include "runtime/text/tokenizer.h"
@@ -67,8 +68,5 @@ CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *con
                            int *n);
 /* The indices of the parameters (arguments of role param) of a function; *n of them. */
 int *source_parameters(Arena *mem, const Func *entry, int *n);
-
-/* Are both paths those of one folder, which is there? */
-bool same_folder(const char *a, const char *b);
 
 #endif

@@ -1,6 +1,7 @@
 /* train.h - what the files of the command `train` share. The order of a run:
- * train_plan (configuration, data, program; writes nothing) -> report_open (run folder)
- * -> train_state_start (memory, weights, resume) -> train_loop -> dump, plot. */
+ * train_plan (configuration, data, program; writes nothing) -> report_open (run folder, log)
+ * -> train_state_start (memory, weights, resume; then the folder is this run's) -> train_loop
+ * -> dump, plot. */
 #ifndef STATOR_TRAIN_H
 #define STATOR_TRAIN_H
 #include "codegen/codegen.h"
@@ -283,8 +284,12 @@ uint64_t dump_shared_bytes(const Train *t);
 void dump_first_step(Train *t, const DataBatch *batch);
 void dump_write(Train *t);
 
-/* train_report.c: what the run tells, on the terminal and in the run folder. */
+/* train_report.c: what the run tells, on the terminal and in the run folder. Opening makes the
+ * folder, with the lock and the log, and changes nothing that is there; what the folder keeps of
+ * the run (config.yaml, plan.json, module, tokenizer, products) is written when that is known to
+ * go on, and what another run has left is aside. */
 void report_open(Train *t);
+void report_keep(const Train *t);
 void report_header(Train *t); /* measures peak_flops */
 /* The loss curve: what an earlier process of the run left, one more point, the picture. */
 void report_read_curve(Train *t);

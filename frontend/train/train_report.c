@@ -119,15 +119,20 @@ static void write_plan(const Train *t) {
     write_file(t, "plan.json", &s);
 }
 
-/* The module is next to the configuration, which names it there, so that the folder can
- * be moved. */
 static void keep_module(const Train *t) {
     const UserModule *u = &t->job.module;
     if (!u->path) return;
     Text text = text_new(t->mem);
     text_add_bytes(&text, u->text, u->bytes);
     write_file(t, RUN_MODULE, &text);
-    if (t->job.cfg->model_file[0]) config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
+}
+
+/* The module will be next to the configuration, which names it there, so that the folder can
+ * be moved. */
+static void name_files_from_folder(const Train *t) {
+    if (t->job.module.path && t->job.cfg->model_file[0])
+        config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
+    config_keep_machine(t->job.cfg, t->run_dir);
 }
 
 /* In the run folder, and with the checkpoints, which may go elsewhere. */
@@ -154,6 +159,10 @@ void report_open(Train *t) {
         fprintf(t->log, "note: stdout was closed at the start: what is said is only "
                         "here\n");
     launch_redirect_output(logs, comm_rank(), fd);
+    if (comm_rank() == 0) name_files_from_folder(t);
+}
+
+void report_keep(const Train *t) {
     if (comm_rank() != 0) return;
     config_keep_files(t->job.cfg, t->run_dir);
     keep_module(t);

@@ -168,6 +168,13 @@ void sample_plan(Train *t) {
     s->total = MIN(s->total, longest + cfg->runner_config_sample_tokens);
     s->message = NEW_ARRAY(t->mem, int32_t, (size_t)(2 * s->n) + 1);
     s->program = make_program(t, s);
+    program_borrow(s->program, t->program,
+                   (uint64_t)t->job.cfg->context_max_device_memory);
+    if (!shares_weights(t, s->program))
+        config_refuse(
+            t->job.cfg, "runner_config.sample_every", NULL,
+            "--runner_config.sample_every 0, and stator predict RUN",
+            "under this strategy weights are not placed as prediction has them");
 }
 
 /* ---- the file ---- */
@@ -353,13 +360,6 @@ static void make_texts(Train *t, Samples *s) {
 void sample_start(Train *t) {
     Samples *s = t->samples;
     if (!s) return;
-    program_borrow(s->program, t->program,
-                   (uint64_t)t->job.cfg->context_max_device_memory);
-    if (!shares_weights(t, s->program))
-        config_refuse(
-            t->job.cfg, "runner_config.sample_every", NULL,
-            "--runner_config.sample_every 0, and stator predict RUN",
-            "under this strategy weights are not placed as prediction has them");
     const char *damage = NULL;
     int error = comm_rank() ? 0 : keep_lines(t, t->start_step, &damage);
     if (damage) report_say(t, "WARNING: %s", damage);

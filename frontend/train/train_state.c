@@ -435,6 +435,7 @@ void train_state_start(Train *t) {
     mend_latest(t);
     keep_to_own(t);
     begin_folder(t);
+    report_keep(t);
     products_keep_beside(t);
     comm_barrier();
 }

@@ -38,6 +38,12 @@ static Names names_in(Arena *mem, const char *dir) {
     return k;
 }
 
+const char *const *along_names(Arena *mem, const char *dir, int *n) {
+    Names k = names_in(mem, dir);
+    *n = k.n;
+    return k.of;
+}
+
 FileAlong *along_read(Arena *mem, const char *dir, int *n) {
     Names k = names_in(mem, dir);
     FileAlong *f = NEW_ARRAY(mem, FileAlong, (size_t)k.n);

@@ -11,6 +11,8 @@ typedef struct FileAlong {
     size_t n;
 } FileAlong;
 
+/* The names of those that are in `dir`, *n of them, always in the same order. */
+const char *const *along_names(Arena *mem, const char *dir, int *n);
 /* Those that are in `dir`, *n of them, always in the same order. Fails with EXIT_DATA for one
  * that cannot be read or is too large. */
 FileAlong *along_read(Arena *mem, const char *dir, int *n);

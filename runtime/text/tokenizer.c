@@ -314,6 +314,19 @@ static bool holds_another(Arena *mem, const char *dir, const Text *json) {
     return n != json->n || memcmp(was, json->s, n);
 }
 
+const char *const *tokenizer_files_in(Arena *mem, const char *dir, int *n) {
+    static const char *const made[] = {JSON_NAME, CONFIG_NAME, "vocab.json",
+                                       "merges.txt"};
+    const char **name = NULL, *const * along;
+    int count, cap = 0;
+    *n = 0;
+    for (int i = 0; i < ARRAY_LEN(made); i++)
+        if (file_exists(path_join(mem, dir, made[i]))) PUSH(mem, name, *n, cap, made[i]);
+    along = along_names(mem, dir, &count);
+    for (int i = 0; i < count; i++) PUSH(mem, name, *n, cap, along[i]);
+    return name;
+}
+
 const char *tokenizer_files(Arena *mem, const Tokenizer *t) {
     Text names = text_new(mem);
     text_add(&names, "%s%s, %s", t->json ? "" : "vocab.json, merges.txt, ", JSON_NAME,

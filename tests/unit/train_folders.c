@@ -55,8 +55,8 @@ TEST_LIMIT(one_folder_for_the_run_and_its_checkpoints, 120) {
     EXPECT(file_exists(path_join(mem(), run, "step_00000004")));
 }
 
-/* The lock is on the folder that is there now, not on the one that went aside. */
-TEST_LIMIT(a_folder_made_anew_is_locked, 120) {
+/* Also when what another run had there has gone aside. */
+TEST_LIMIT(a_folder_of_an_earlier_run_is_locked, 120) {
     const char *both = checkpoints_in(in_temp("both")), *run = in_temp("run");
     RUN_EXPECT(0, words(runs_small_config(4, 2), in_temp("before"), both));
     const char *config = runs_small_config(100000, 50000);
