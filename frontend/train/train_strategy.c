@@ -129,15 +129,22 @@ static void choose_strategy(Words *w) {
     if (w->said) PUSH(t->mem, cfg->notes, cfg->n_notes, cfg->cap_notes, w->said);
 }
 
+/* Names that are made of that of a folder go behind it. */
+static const char *without_slashes(Arena *mem, const char *folder) {
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/') n--;
+    return arena_strndup(mem, folder, n);
+}
+
 void train_load_config(Train *t, int argc, char **argv) {
     Words words = {.t = t, .argc = argc, .argv = argv};
     agree_look(look_at_config, &words);
     ranks_agree_config(t);
     const Config *cfg = t->job.cfg;
     watch_set(cfg->runner_config_hang_seconds, cfg->runner_config_on_hang == ON_HANG_END);
-    t->run_dir = cfg->output_dir[0] ? cfg->output_dir : ".";
+    t->run_dir = cfg->output_dir[0] ? without_slashes(t->mem, cfg->output_dir) : ".";
     t->ckpt_dir = cfg->checkpoint_directory[0]
-                      ? cfg->checkpoint_directory
+                      ? without_slashes(t->mem, cfg->checkpoint_directory)
                       : path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
     choose_strategy(&words);
     ranks_choose(t);

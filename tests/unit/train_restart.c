@@ -116,3 +116,45 @@ TEST_LIMIT(checkpoints_elsewhere_have_their_tokenizer, 120) {
     EXPECT(same_file(in_temp("there.before-1/tokenizer.json"), first));
     EXPECT(file_exists(in_temp("there.before-1/config.yaml")));
 }
+
+/* ---- folders by other paths ---- */
+
+/* What else is in the folder stays, and it is still the run's. */
+TEST_LIMIT(a_run_folder_with_its_checkpoints_in_itself, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    const char *more = arena_printf(
+        mem(), "--callbacks.CheckpointMonitor.directory %s --resume never", run);
+    RUN_EXPECT(0, words(config, run, more));
+    write_text(in(run, "notes.txt"), "mine");
+    RUN_EXPECT(0, words(config, run, more));
+    EXPECT(!strstr(said(), "WARNING"));
+    EXPECT(file_exists(in(run, "ckpt.before-1/step_00000004/manifest.json")));
+    static const char *const stay[] = {"notes.txt", "config.yaml", "plan.json",
+                                       "step_00000004/manifest.json",
+                                       "metrics.jsonl.before-1"};
+    for (int i = 0; i < ARRAY_LEN(stay); i++) EXPECT(file_exists(in(run, stay[i])));
+}
+
+TEST_LIMIT(a_folder_of_checkpoints_with_a_slash, 120) {
+    const char *config = runs_small_config(6, 2), *run = in_temp("run/");
+    const char *there = arena_printf(mem(), "--callbacks.CheckpointMonitor.directory %s",
+                                     in_temp("there//"));
+    RUN_EXPECT(0, words(config, run, there));
+    RUN_EXPECT(0, words(config, run, arena_printf(mem(), "%s --resume never", there)));
+    EXPECT(file_exists(in_temp("there.before-1/step_00000006/manifest.json")));
+    RUN_EXPECT(0, words(config, run,
+                        arena_printf(mem(), "%s --resume %s", there,
+                                     in_temp("there/step_00000004"))));
+    EXPECT(file_exists(in_temp("there.before-2/step_00000006/manifest.json")));
+}
+
+/* The link stays, so that the next ones go to the same disk. */
+TEST_LIMIT(a_link_to_a_folder_of_checkpoints, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    EXPECT(!dir_make(run) && !dir_make(in_temp("disk/all")));
+    EXPECT(!symlink("../disk/all", in(run, "ckpt")));
+    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, words(config, run, "--resume never"));
+    EXPECT(file_exists(in_temp("disk/all/step_00000004/manifest.json")));
+    EXPECT(file_exists(in_temp("disk/all.before-1/step_00000004/manifest.json")));
+}
