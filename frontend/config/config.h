@@ -88,6 +88,10 @@ int64_t config_warmup_of(const Config *cfg, int64_t total);
  * their values. config_load of it gives the same values and the same config_given. */
 void config_print(const Config *cfg, Text *out);
 
+/* The same for the folder of a run, where it goes on when it is started again: with resume auto,
+ * and with load_checkpoint `from`, which it has begun with; NULL: as it is. */
+void config_print_run(const Config *cfg, const char *from, Text *out);
+
 /* Help on the keys of one top-level section ("run" for keys outside of any); or on the keys that
  * are called so, by any of their names and with as many of their sections as are given; or the
  * list of sections when NULL. False if there is nothing of that name. */

@@ -42,6 +42,23 @@ void config_print(const Config *cfg, Text *out) {
     }
 }
 
+static void set_given(Config *cfg, const char *path, const char *value) {
+    int k = key_find(path);
+    Setting *s = &cfg->state->settings[k];
+    s->value = yaml_scalar(cfg->state->mem, value, (SourcePos){0});
+    key_store_text(cfg->state->mem, &key_table[k], value, cfg);
+}
+
+void config_print_run(const Config *cfg, const char *from, Text *out) {
+    Config *run = NEW(cfg->state->mem, Config);
+    *run = *cfg;
+    run->state = NEW(cfg->state->mem, ConfigState);
+    *run->state = *cfg->state;
+    if (strcmp(cfg->resume, "auto") != 0) set_given(run, "resume", "auto");
+    if (from) set_given(run, "resume_or_finetune_checkpoint", from);
+    config_print(run, out);
+}
+
 /* Name of the top-level section; "run" for keys outside of sections. */
 static void section_name(const char *path, char name[64]) {
     size_t n = strcspn(path, ".");

@@ -107,11 +107,12 @@ static void find_of_config(Arena *mem, const char *path, int nflags, char **flag
                            Source *s) {
     const Config *cfg = config_load(mem, path, nflags, flags);
     const char *named = cfg->resume_or_finetune_checkpoint;
-    const char *const places[] = {named, cfg->checkpoint_directory, cfg->output_dir,
-                                  cfg->init_from};
+    bool own_first = config_resume_else(cfg)[0] && !strcmp(cfg->resume, "auto");
+    const char *const places[] = {own_first ? "" : named, cfg->checkpoint_directory,
+                                  cfg->output_dir, named, cfg->init_from};
     s->config = path;
     /* A checkpoint that was named and is not there must not become another one. */
-    int n = named[0] ? 1 : ARRAY_LEN(places);
+    int n = own_first ? ARRAY_LEN(places) - 1 : named[0] ? 1 : ARRAY_LEN(places);
     for (int i = 0; i < n; i++)
         if (is_dir(places[i]) && find_kind(mem, places[i], s)) return;
     if (named[0])

@@ -32,7 +32,8 @@ typedef struct Source {
 int64_t source_first_token(const ModelSpec *m, const Tokenizer *t);
 /* Looks what `path` is and reads what model it holds; the weights stay where they are. A
  * configuration file, with flags as config_load takes them (unused for folders), stands
- * for load_checkpoint, or else the checkpoints in its output_dir, or else init_from.
+ * for load_checkpoint, or else the checkpoints in its output_dir (these first with resume: auto),
+ * or else init_from.
  * Fails with EXIT_CONFIG when it is nothing of the kind, with EXIT_CHECKPOINT when the
  * checkpoint is damaged. */
 Source source_open(Arena *mem, const char *path, int nflags, char **flags);

@@ -162,12 +162,20 @@ void report_open(Train *t) {
     if (comm_rank() == 0) name_files_from_folder(t);
 }
 
+/* The checkpoint that `resume` names, while the folder has none of its own. */
+static const char *begun_from(const Train *t) {
+    const Config *cfg = t->job.cfg;
+    bool weights = cfg->run_mode != RUN_TRAIN ||
+                   (config_given(cfg, "resume_training") && !cfg->resume_training);
+    return t->saved_step < 0 && !weights ? t->named : NULL;
+}
+
 void report_keep(const Train *t) {
     if (comm_rank() != 0) return;
     config_keep_files(t->job.cfg, t->run_dir);
     keep_module(t);
     Text config = text_new(t->mem);
-    config_print(t->job.cfg, &config);
+    config_print_run(t->job.cfg, begun_from(t), &config);
     write_file(t, "config.yaml", &config);
     keep_tokenizer(t);
     products_keep(t);

@@ -158,3 +158,51 @@ TEST_LIMIT(a_link_to_a_folder_of_checkpoints, 120) {
     EXPECT(file_exists(in_temp("disk/all/step_00000004/manifest.json")));
     EXPECT(file_exists(in_temp("disk/all.before-1/step_00000004/manifest.json")));
 }
+
+/* ---- the configuration in the folder ---- */
+
+static const char *again(const char *run, const char *more) {
+    return arena_printf(mem(), "train %s/config.yaml %s", run, more);
+}
+
+TEST_LIMIT(the_configuration_of_a_run_goes_on, 180) {
+    const char *config = runs_small_config(6, 2), *never = in_temp("never");
+    const char *whole = in_temp("whole"), *on = in_temp("on");
+    RUN_EXPECT(0, words(config, whole, ""));
+    RUN_EXPECT(0, words(config, never,
+                        "--resume never --runner_config.max_steps 4 "
+                        "--lr_schedule.total_steps 6"));
+    RUN_EXPECT(0, again(never, "--runner_config.max_steps 6"));
+    SAID_EXPECT("resumed after step 4");
+    EXPECT(!strstr(said(), "earlier run"));
+    runs_expect_same_losses(whole, never, 6);
+    /* From a checkpoint elsewhere, whose run is gone later. */
+    const char *from = in_temp("whole/ckpt/step_00000002");
+    RUN_EXPECT(0, words(config, on,
+                        arena_printf(mem(),
+                                     "--resume %s --runner_config.max_steps 4 "
+                                     "--lr_schedule.total_steps 6",
+                                     from)));
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s/config.yaml", on));
+    SAID_EXPECT("/on/ckpt/step_00000004");
+    /* In a new folder it begins as the first did. */
+    RUN_EXPECT(0, again(on, arena_printf(mem(), "--output_dir %s", in_temp("new"))));
+    SAID_EXPECT("resumed after step 2");
+    EXPECT(!rename(whole, in_temp("gone")));
+    RUN_EXPECT(0, again(on, "--runner_config.max_steps 6"));
+    SAID_EXPECT("resumed after step 4");
+    runs_expect_same_tensors(in_temp("gone"), on, 6);
+}
+
+/* A checkpoint that it has not come to is none that it goes on from. */
+TEST_LIMIT(a_run_without_checkpoints_begins_where_it_did, 120) {
+    const char *config = runs_small_config(6, 2), *from = in_temp("from");
+    RUN_EXPECT(0, words(config, from, ""));
+    const char *run = in_temp("run");
+    RUN_EXPECT(0, words(config, run,
+                        arena_printf(mem(), "--resume %s/ckpt/step_00000004", from)));
+    remove_all(in(run, "ckpt"));
+    RUN_EXPECT(0, again(run, ""));
+    SAID_EXPECT("resumed after step 4");
+    runs_expect_same_tensors(from, run, 6);
+}
