@@ -6,6 +6,7 @@
 #include "runtime/comm/comm.h"
 #include "runtime/store/ckpt_files.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 static bool is_dir(const char *path) {
@@ -15,16 +16,6 @@ static bool is_dir(const char *path) {
 
 static bool has(Arena *mem, const char *dir, const char *name) {
     return file_exists(path_join(mem, dir, name));
-}
-
-/* Does dir hold finished checkpoints, good or damaged? */
-static bool has_checkpoints(Arena *mem, const char *dir) {
-    CkptEntry *e;
-    int n = 0;
-    if (!is_dir(dir) || ckpt_list(mem, dir, &e, &n) != 0) return false;
-    for (int i = 0; i < n; i++)
-        if (!e[i].tmp) return true;
-    return false;
 }
 
 /* The model and the kind of tokens, as the state in the manifest tells them. */
@@ -83,17 +74,28 @@ static void read_newest(Arena *mem, Source *s) {
          first ? first : "there is none");
 }
 
+/* By its manifest, or without it by the name that only checkpoints have. */
+static bool is_checkpoint(Arena *mem, const char *dir) {
+    char *whole = realpath(dir, NULL);
+    const char *name = whole ? strrchr(whole, '/') + 1 : "";
+    size_t digits = !strncmp(name, "step_", 5) ? strspn(name + 5, "0123456789") : 0;
+    bool named = digits >= 8 && !name[5 + digits];
+    free(whole);
+    return has(mem, dir, "manifest.json") ||
+           (named && !has(mem, dir, "config.json") && !has(mem, dir, "config.yaml"));
+}
+
 /* What a folder is; false: nothing known. */
 static bool find_kind(Arena *mem, const char *dir, Source *s) {
-    char *ckpt = path_join(mem, dir, RUN_CHECKPOINTS);
+    const char *of_run;
     s->path = dir;
-    if (has(mem, dir, "manifest.json")) {
+    if (is_checkpoint(mem, dir)) {
         s->kind = SOURCE_CHECKPOINT;
     } else if (has_checkpoints(mem, dir)) {
         s->kind = SOURCE_CHECKPOINTS;
-    } else if (has_checkpoints(mem, ckpt)) {
+    } else if ((of_run = run_checkpoints(mem, dir))) {
         s->kind = SOURCE_CHECKPOINTS;
-        s->path = ckpt;
+        s->path = of_run;
     } else if (has(mem, dir, "config.json")) {
         s->kind = SOURCE_HF;
     } else {
@@ -126,14 +128,6 @@ static void find_of_config(Arena *mem, const char *path, int nflags, char **flag
          path, cfg->output_dir, path);
 }
 
-/* A run folder whose checkpoints are elsewhere, by its config.yaml. */
-static bool find_elsewhere(Arena *mem, const char *dir, Source *s) {
-    char *config = path_join(mem, dir, "config.yaml");
-    if (!file_exists(config)) return false;
-    const Config *cfg = config_load(mem, config, 0, NULL);
-    return cfg->checkpoint_directory[0] && find_kind(mem, cfg->checkpoint_directory, s);
-}
-
 /* The configuration in the folder, or that of the run which has these checkpoints, or this
  * one of them; NULL: none. A config.yaml of whatever else is above is not asked. */
 static const char *config_of_dir(Arena *mem, const char *dir, const Source *s) {
@@ -151,12 +145,17 @@ static const char *config_of_dir(Arena *mem, const char *dir, const Source *s) {
 }
 
 static void find_of_dir(Arena *mem, const char *dir, Source *s) {
-    if (!find_kind(mem, dir, s) && !find_elsewhere(mem, dir, s)) {
-        if (has(mem, dir, "config.yaml"))
-            fail(EXIT_CHECKPOINT,
-                 "the run %s has no checkpoint yet; let stator train save "
-                 "one (callbacks.CheckpointMonitor.save_checkpoint_steps)",
-                 dir);
+    if (!find_kind(mem, dir, s)) {
+        if (has(mem, dir, "config.yaml")) {
+            config_load(mem, path_join(mem, dir, "config.yaml"), 0, NULL); /* readable? */
+            const char *where = run_where_named(mem, dir);
+            fail(EXIT_CHECKPOINT, "the run %s has no checkpoint%s%s", dir,
+                 where[0] ? where : " yet",
+                 where[0] ? "; go to the folder in which it was trained, or give the one "
+                            "with its checkpoints"
+                          : "; let stator train save one "
+                            "(callbacks.CheckpointMonitor.save_checkpoint_steps)");
+        }
         fail(EXIT_CONFIG,
              "%s holds no model: give a run folder (with ckpt), a "
              "checkpoint (with manifest.json) or a Hugging Face folder (with "

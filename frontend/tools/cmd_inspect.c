@@ -3,6 +3,7 @@
  * in inspect_samples.c. */
 #include "base/json.h"
 #include "frontend/config/commands.h"
+#include "frontend/model/run_folder.h"
 #include "frontend/tools/inspect.h"
 #include "runtime/store/ckpt_files.h"
 #include <errno.h>
@@ -41,7 +42,10 @@ static void inspect_run(Arena *mem, const char *folder) {
     static const char *const names[] = {
         "config.yaml",    "plan.json",      RUN_METRICS,     "loss.svg", RUN_SCHEDULE,
         RUN_TIMELINE_CSV, RUN_TIMELINE_SVG, RUN_CHECKPOINTS, RUN_BEST};
-    static const char *const checkpoints[] = {RUN_CHECKPOINTS, RUN_BEST};
+    const char *named = run_names_checkpoints(mem, folder);
+    const char *own = path_join(mem, folder, RUN_CHECKPOINTS);
+    const char *const checkpoints[] = {own, path_join(mem, folder, RUN_BEST), named};
+    int n = named && !same_folder(named, own) ? 3 : 2;
     printf("%s: run folder with", folder);
     for (int i = 0; i < ARRAY_LEN(names); i++)
         if (has(mem, folder, names[i])) printf(" %s", names[i]);
@@ -52,9 +56,9 @@ static void inspect_run(Arena *mem, const char *folder) {
     if (file_exists(metrics)) inspect_metrics(mem, metrics);
     Text wrong = text_new(mem);
     int code = 0;
-    for (int i = 0; i < ARRAY_LEN(checkpoints); i++) {
-        const char *ckpt = path_join(mem, folder, checkpoints[i]);
-        int found = is_dir(ckpt) ? look_at_checkpoints(mem, ckpt, &wrong) : 0;
+    for (int i = 0; i < n; i++) {
+        bool there = is_dir(checkpoints[i]);
+        int found = there ? look_at_checkpoints(mem, checkpoints[i], &wrong) : 0;
         if (!code) code = found;
     }
     if (code) fail_again(code, wrong.s);

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/key.h"
+#include "frontend/model/run_folder.h"
 #include "frontend/train/folder_lock.h"
 #include "frontend/train/program_tensors.h"
 #include "frontend/train/train.h"
@@ -322,15 +323,21 @@ static const char *of_latest(const Train *t, const char *path) {
  * rank 0 sees it, the others may not see it at all. */
 static void load_named(Train *t, const char *path, char **state) {
     path = of_latest(t, path);
-    bool one = comm_rank() == 0 && file_exists(path_join(t->mem, path, "manifest.json"));
+    bool root = comm_rank() == 0;
+    bool one = root && file_exists(path_join(t->mem, path, "manifest.json"));
     if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
         t->loaded = path;
         return;
     }
-    if (load_latest(t, path_join(t->mem, path, RUN_CHECKPOINTS), state)) return;
+    bool here = comm_max_i64(root && has_checkpoints(t->mem, path));
+    const char *of_run = root && !here ? run_checkpoints(t->mem, path) : NULL;
+    if (!of_run) of_run = path_join(t->mem, path, RUN_CHECKPOINTS);
+    of_run = comm_broadcast_text(t->mem, of_run);
+    if (!here && load_latest(t, of_run, state)) return;
     if (load_latest(t, path, state)) return;
-    fail(EXIT_CHECKPOINT, "resume: there is no checkpoint in %s", path);
+    fail(EXIT_CHECKPOINT, "resume: there is no checkpoint in %s%s", path,
+         root ? run_where_named(t->mem, path) : "");
 }
 
 /* False: there is none to go on from. */

@@ -1,0 +1,81 @@
+/* Tests of runs whose checkpoints are in a folder of their own, which config.yaml names. */
+#include "frontend/config/commands.h"
+#include "ranks.h"
+
+TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
+
+static const char *in(const char *folder, const char *name) {
+    return path_join(mem(), folder, name);
+}
+
+/* Four steps in the folder of the run, then up to six with checkpoints in `there`. */
+static const char *run_that_moved(const char *there) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s", config, run));
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --resume %s/ckpt/step_00000004 "
+                               "--runner_config.max_steps 6 "
+                               "--callbacks.CheckpointMonitor.directory %s",
+                               config, run, run, there));
+    return run;
+}
+
+TEST_LIMIT(what_config_yaml_names_counts, 180) {
+    const char *run = run_that_moved(in_temp("there"));
+    const char *more = arena_printf(mem(), "train %s", in_temp("small.yaml"));
+    const char *const commands[] = {
+        arena_printf(mem(), "eval %s --data %s", run, in_temp("text.txt")),
+        arena_printf(mem(), "predict %s --prompt a --max_new_tokens 1", run),
+        arena_printf(mem(), "convert --to hf %s %s", run, in_temp("hf")),
+        arena_printf(mem(), "%s --output_dir %s --init_from %s", more, in_temp("w"), run),
+        arena_printf(mem(), "eval %s/config.yaml", run)};
+    for (int i = 0; i < ARRAY_LEN(commands); i++) {
+        RUN_EXPECT(0, commands[i]);
+        SAID_EXPECT("there/step_00000006");
+    }
+    RUN_EXPECT(0, commands[0]);
+    SAID_EXPECT("/ckpt has others: write that folder to take one of them");
+    const char *on = arena_printf(mem(), "--resume %s --runner_config.max_steps 7", run);
+    RUN_EXPECT(0, arena_printf(mem(), "%s --output_dir %s %s", more, in_temp("x"), on));
+    SAID_EXPECT("resumed after step 6");
+    ranks_run(2, in_temp("small.yaml"), in_temp("y"), on);
+    SAID_EXPECT("resumed after step 6");
+    RUN_EXPECT(0, arena_printf(mem(), "inspect %s", run));
+    SAID_EXPECT("/ckpt: checkpoints");
+    SAID_EXPECT("/there: checkpoints");
+    /* The other one when it is asked for, or alone has some. */
+    RUN_EXPECT(0,
+               arena_printf(mem(), "eval %s/ckpt --data %s", run, in_temp("text.txt")));
+    SAID_EXPECT("/ckpt/step_00000004");
+    remove_all(in_temp("there"));
+    RUN_EXPECT(0, commands[0]);
+    SAID_EXPECT("/ckpt/step_00000004");
+}
+
+TEST_LIMIT(the_folder_that_was_looked_in_is_named, 120) {
+    const char *there = in_temp("there"), *run = run_that_moved(there);
+    remove_all(in(run, "ckpt"));
+    EXPECT(!rename(there, in_temp("moved")));
+    RUN_EXPECT(EXIT_CHECKPOINT, arena_printf(mem(), "eval %s", run));
+    SAID_EXPECT("and none in ");
+    SAID_EXPECT("/there, which its config.yaml names (callbacks.CheckpointMonitor.");
+    RUN_EXPECT(EXIT_CHECKPOINT,
+               arena_printf(mem(), "train %s --output_dir %s --resume %s",
+                            in_temp("small.yaml"), in_temp("x"), run));
+    SAID_EXPECT("/there, which its config.yaml names (callbacks.CheckpointMonitor.");
+}
+
+TEST_LIMIT(a_checkpoint_without_its_manifest_is_damaged, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s", config, run));
+    EXPECT(!unlink(in(run, "ckpt/step_00000004/manifest.json")));
+    const char *const commands[] = {
+        arena_printf(mem(), "eval %s --checkpoint 4", run),
+        arena_printf(mem(), "predict %s/ckpt/step_00000004 --prompt a", run),
+        arena_printf(mem(), "predict %s/ckpt/step_00000004/ --prompt a", run)};
+    for (int i = 0; i < ARRAY_LEN(commands); i++) {
+        RUN_EXPECT(EXIT_CHECKPOINT, commands[i]);
+        SAID_EXPECT("is damaged: manifest.json is missing");
+    }
+}
