@@ -81,7 +81,12 @@ TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
     s.tokenizer_file = data_tokenizer(mem, cfg);
     const char *const from[] = {cfg->resume_or_finetune_checkpoint, cfg->init_from,
                                 cfg->pretrained_model_dir};
-    for (int i = 0; i < ARRAY_LEN(from) && !run_tokenizer_found(&s); i++)
+    bool gone = false;
+    for (int i = 0; i < ARRAY_LEN(from) && !run_tokenizer_found(&s); i++) {
         if (from[i][0]) s = tokenizer_of_folder(mem, from[i]);
+        gone |= from[i][0] && !file_exists(from[i]);
+    }
+    /* The run that began with it has kept it. */
+    if (gone && !run_tokenizer_found(&s)) s = tokenizer_of_folder(mem, cfg->output_dir);
     return s;
 }

@@ -1,4 +1,5 @@
 /* job_model.c - which model a job is of: that of keys, of a folder, or a module. */
+#include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/model/job.h"
 #include "frontend/model/model_keys.h"
@@ -92,18 +93,43 @@ static bool finds_weights(const Job *j, bool given) {
     return from[0] != 0;
 }
 
+/* The checkpoint or the folder of them that a run goes on from; NULL: none. */
+static const char *goes_on_from(const Job *j) {
+    const Config *cfg = j->cfg;
+    const char *first = config_resume_else(cfg), *own = cfg->checkpoint_directory;
+    if (!strcmp(cfg->resume, "never")) return NULL;
+    if (strcmp(cfg->resume, "auto") != 0) return cfg->resume;
+    if (!own[0]) own = path_join(j->mem, cfg->output_dir, RUN_CHECKPOINTS);
+    return has_checkpoints(j->mem, own) ? own : first[0] ? first : NULL;
+}
+
+/* What a run goes on from has the model too, when the weights that it began with are gone. On
+ * rank 0, for all. */
+static const char *model_folder(const Job *j, const char *path, const char *from) {
+    bool gone = comm_rank() == 0 && !file_exists(from);
+    const char *instead = gone ? goes_on_from(j) : NULL;
+    instead = comm_broadcast_text(j->mem, instead ? instead : "");
+    if (!instead[0]) return from;
+    config_note(j->cfg, path,
+                "there is no %s any more: the model is that of %s, which the run goes on "
+                "from",
+                from, instead);
+    return instead;
+}
+
 /* The model of pretrained_model_dir, and its weights if it has any, as in MindFormers
  * (trainer/base_trainer.py). Rank 0 looks for all. */
 static void open_pretrained(Job *j) {
     Config *cfg = j->cfg;
     static const char path[] = "pretrained_model_dir";
-    const char *dir = cfg->pretrained_model_dir;
+    const char *named = cfg->pretrained_model_dir, *dir = model_folder(j, path, named);
     bool root = comm_rank() == 0;
     if (root && !file_exists(dir))
         config_refuse(cfg, path, NULL,
                       "a folder with a config.json, or model.model_config",
                       "there is no folder %s", dir);
     j->source = source_open_shared(j->mem, dir);
+    if (strcmp(dir, named) != 0) return;
     j->has_source = comm_max_i64(root && safetensors_of_folder(j->mem, dir) != NULL);
     if (j->has_source) cfg->init_from = dir;
     if (j->has_source)
@@ -119,7 +145,9 @@ void job_choose_model(Job *j) {
     j->seq = 1;
     j->has_source = finds_weights(j, given);
     described = !j->has_source && !cfg->init_from[0] && cfg->pretrained_model_dir[0];
-    if (j->has_source) j->source = source_open_shared(j->mem, cfg->init_from);
+    if (j->has_source)
+        j->source =
+            source_open_shared(j->mem, model_folder(j, "init_from", cfg->init_from));
     if (described) open_pretrained(j);
     if (cfg->model_file[0]) {
         stage_layers_refuse_noop(cfg, cfg->model_file);

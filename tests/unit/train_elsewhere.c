@@ -79,3 +79,43 @@ TEST_LIMIT(a_checkpoint_without_its_manifest_is_damaged, 120) {
         SAID_EXPECT("is damaged: manifest.json is missing");
     }
 }
+
+/* ---- a run whose first weights are gone ---- */
+
+TEST_LIMIT(the_weights_that_a_run_began_with_may_go, 180) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    const char *first = in_temp("first"), *hf = in_temp("hf"), *yaml = in_temp("c.yaml");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "tokenizer train --input %s --vocab-size 280 --output %s",
+                               in_temp("text.txt"), in_temp("tok")));
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --tokenizer_file %s/"
+                               "tokenizer.json --model.model_config.vocab_size 280",
+                               config, first, in_temp("tok")));
+    RUN_EXPECT(0, arena_printf(mem(), "convert --to hf %s %s", first, hf));
+    write_text(yaml, arena_printf(mem(),
+                                  "init_from: %s\n"
+                                  "output_dir: %s\n"
+                                  "train_dataset:\n"
+                                  "  data_loader: {type: TextFile, dataset_dir: %s}\n"
+                                  "lr_schedule: {total_steps: 6}\n"
+                                  "runner_config: {max_steps: 4, batch_size: 2}\n",
+                                  hf, run, in_temp("text.txt")));
+    RUN_EXPECT(0, arena_printf(mem(), "train %s", yaml));
+    EXPECT(!rename(hf, in_temp("moved")));
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --runner_config.max_steps 5", yaml));
+    SAID_EXPECT("hf any more: the model is that of ");
+    SAID_EXPECT("resumed after step 4");
+    EXPECT(!strstr(said(), "other data"));
+    RUN_EXPECT(
+        0, arena_printf(mem(), "train %s/config.yaml --runner_config.max_steps 6", run));
+    SAID_EXPECT("resumed after step 5");
+    EXPECT(same_file(in(run, "tokenizer.json"), in(in_temp("tok"), "tokenizer.json")));
+    ranks_run(2, yaml, run, "--runner_config.max_steps 7");
+    SAID_EXPECT("resumed after step 6");
+    /* Whoever begins anew needs them. */
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "train %s --resume never", yaml));
+    SAID_EXPECT("cannot open ");
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "train %s --output_dir %s", yaml, in_temp("new")));
+}
