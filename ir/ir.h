@@ -211,7 +211,9 @@ typedef struct OpInfo {
     const char *types;          /* operand and result element types, see infer.c */
     const char *attrs;          /* "eps:f p:f?": letters of AttrKind; ? optional */
     unsigned flags;
-    void (*vjp)(Grad *, Op *);      /* NULL: no gradient flows through it */
+    /* Called where the gradient of an operand is wanted, with that of the first result, which is
+     * there unless nout is -1; NULL: no gradient flows through it. */
+    void (*vjp)(Grad *, Op *, Value *dy);
     void (*infer)(Op *, Type *out); /* result types where the rule does not give them */
     void (*expand)(Builder *, Op *, Value **out); /* composite: in terms of primitives */
     bool (*dims)(const Op *, Dims *); /* corresponding dimensions of an op without rule */

@@ -3,12 +3,11 @@
 #define STATOR_OP_HOOKS_H
 #include "ir/ir.h"
 
+typedef void Vjp(Grad *, Op *, Value *dy);
+
 /* ops/linear.c, ops/move.c */
-void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_max(Grad *, Op *);
-void vjp_rearrange(Grad *, Op *);
-void vjp_reshape(Grad *, Op *), vjp_unstack(Grad *, Op *), vjp_stack(Grad *, Op *);
-void vjp_copy(Grad *, Op *), vjp_pad(Grad *, Op *), vjp_unpad(Grad *, Op *);
-void vjp_slice(Grad *, Op *);
+Vjp vjp_dot, vjp_sum, vjp_max, vjp_rearrange, vjp_reshape, vjp_unstack, vjp_stack,
+    vjp_copy, vjp_pad, vjp_unpad, vjp_slice;
 void infer_pad(Op *, Type *), infer_unpad(Op *, Type *), infer_slice(Op *, Type *);
 bool dims_reshape(const Op *, Dims *), dims_unstack(const Op *, Dims *);
 bool dims_slice(const Op *, Dims *);
@@ -22,18 +21,13 @@ void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);
 void local_agree(Local *);
 /* Does dropout of share p keep that element of the step? For references. */
 bool dropout_keeps(const Tensor *rng, double p, int64_t site, int64_t element);
-void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
-void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
-void vjp_cast(Grad *, Op *), vjp_exp(Grad *, Op *), vjp_log(Grad *, Op *);
-void vjp_sqrt(Grad *, Op *), vjp_rsqrt(Grad *, Op *), vjp_tanh(Grad *, Op *);
-void vjp_softcap(Grad *, Op *), infer_softcap(Op *, Type *);
-void vjp_relu(Grad *, Op *), vjp_gelu(Grad *, Op *), vjp_gelu_erf(Grad *, Op *);
-void vjp_fast_gelu(Grad *, Op *), vjp_silu(Grad *, Op *), vjp_dropout(Grad *, Op *);
-void vjp_atmost(Grad *, Op *), vjp_select(Grad *, Op *);
+Vjp vjp_add, vjp_sub, vjp_mul, vjp_div, vjp_scale, vjp_offset, vjp_cast, vjp_exp, vjp_log,
+    vjp_sqrt, vjp_rsqrt, vjp_tanh, vjp_softcap, vjp_relu, vjp_gelu, vjp_gelu_erf,
+    vjp_fast_gelu, vjp_silu, vjp_dropout, vjp_atmost, vjp_select;
+void infer_softcap(Op *, Type *);
 
 /* ops/norm.c */
-void vjp_layernorm(Grad *, Op *), vjp_rmsnorm(Grad *, Op *), vjp_softmax(Grad *, Op *);
-void vjp_xent(Grad *, Op *);
+Vjp vjp_layernorm, vjp_rmsnorm, vjp_softmax, vjp_xent;
 void expand_layernorm(Builder *, Op *, Value **),
     expand_rmsnorm(Builder *, Op *, Value **);
 void expand_layernorm_grad(Builder *, Op *, Value **);
@@ -43,12 +37,13 @@ void expand_softmax(Builder *, Op *, Value **),
 void expand_xent(Builder *, Op *, Value **), expand_xent_grad(Builder *, Op *, Value **);
 
 /* ops/embed.c */
-void vjp_embed(Grad *, Op *), vjp_rope(Grad *, Op *), infer_rope(Op *, Type *);
+Vjp vjp_embed, vjp_rope;
+void infer_rope(Op *, Type *);
 void local_embed(Local *), infer_positions(Op *, Type *);
 void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 
 /* ops/attention.c, ops/ring.c */
-void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
+Vjp vjp_attention, vjp_attention_within;
 void infer_attention(Op *, Type *), local_attention(Local *);
 bool dims_attention(const Op *, Dims *);
 double share_attention(const Op *);

@@ -277,9 +277,8 @@ void ref_attention_within_grad(const Ref *r) {
 }
 
 /* The gradient op of `kind` takes all operands, the two results and what comes back. */
-static void vjp_by_kind(Grad *g, Op *op, int kind) {
-    Value *dy = g->of(g, op->out[0]), *in[MAX_TERMS];
-    if (!dy) return;
+static void vjp_by_kind(Grad *g, Op *op, Value *dy, int kind) {
+    Value *in[MAX_TERMS];
     char *attrs = bfmt(&g->b, "scale=%.17g; causal=%d; p=%.17g; site=%lld",
                        op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
                        op_float(op, "p", 0), (long long)op_int(op, "site", 0));
@@ -296,12 +295,12 @@ static void vjp_by_kind(Grad *g, Op *op, int kind) {
     }
 }
 
-void vjp_attention(Grad *g, Op *op) {
-    vjp_by_kind(g, op, OP_attention_grad);
+void vjp_attention(Grad *g, Op *op, Value *dy) {
+    vjp_by_kind(g, op, dy, OP_attention_grad);
 }
 
-void vjp_attention_within(Grad *g, Op *op) {
-    vjp_by_kind(g, op, OP_attention_within_grad);
+void vjp_attention_within(Grad *g, Op *op, Value *dy) {
+    vjp_by_kind(g, op, dy, OP_attention_within_grad);
 }
 
 /* The result begins as the cache. */

@@ -50,9 +50,8 @@ static Value *in_type(Grad *g, Value *x, DType to) {
 }
 
 /* A row that many indices have is summed in f32 and then rounded once. */
-void vjp_embed(Grad *g, Op *op) {
-    Value *dy = g->of(g, op->out[0]);
-    if (!dy || !g->wants(g, op->in[0])) return;
+void vjp_embed(Grad *g, Op *op, Value *dy) {
+    if (!g->wants(g, op->in[0])) return;
     const char *attrs = op_int(op, "partial", 0) ? "partial=1" : NULL;
     Type sum = op->in[0]->ty;
     if (sum.dt == DT_BF16 || sum.dt == DT_F16) sum.dt = DT_F32;
@@ -195,14 +194,13 @@ void ref_rope_each(const Ref *r) {
     ref_rope(r);
 }
 
-void vjp_rope(Grad *g, Op *op) {
-    Value *dy = g->of(g, op->out[0]);
-    if (dy && g->wants(g, op->in[1])) {
+void vjp_rope(Grad *g, Op *op, Value *dy) {
+    if (g->wants(g, op->in[1])) {
         fail_op(op,
                 "no gradient flows into the table of rope (%%%s): make it by rope_table",
                 op->in[1]->name);
     }
-    if (!dy || !g->wants(g, op->in[0])) return;
+    if (!g->wants(g, op->in[0])) return;
     const char *attrs = op_int(op, "inverse", 0) ? "inverse=0" : "inverse=1";
     g->add(g, op->in[0], build1(&g->b, op->kind, attrs, dy, op->in[1], NULL));
 }

@@ -134,14 +134,12 @@ static Value *as_factor(Grad *g, Value *x, DType to) {
 }
 
 /* The gradient of a product permutes the terms of its rule. */
-void vjp_dot(Grad *g, Op *op) {
+void vjp_dot(Grad *g, Op *op, Value *dy) {
     const Rule *r = op_rule(op);
     const Term *t = r->term;
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout) return;
     bool wanted[2] = {g->wants(g, op->in[0]), g->wants(g, op->in[1])};
-    Value *factor = gout;
-    if (wanted[0] || wanted[1]) factor = as_factor(g, gout, op->in[0]->ty.dt);
+    Value *factor = dy;
+    if (wanted[0] || wanted[1]) factor = as_factor(g, dy, op->in[0]->ty.dt);
     if (wanted[0]) {
         g->add(g, op->in[0],
                build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[op->nin], &t[1], &t[0]), factor,
@@ -154,7 +152,7 @@ void vjp_dot(Grad *g, Op *op) {
     }
     for (int i = 2; i < op->nin; i++) {
         if (g->wants(g, op->in[i])) {
-            Value *sum = sum_to(&g->b, gout, &t[op->nin], &t[i]);
+            Value *sum = sum_to(&g->b, dy, &t[op->nin], &t[i]);
             g->add(g, op->in[i], as_factor(g, sum, op->in[i]->ty.dt));
         }
     }
@@ -192,22 +190,18 @@ void ref_max(const Ref *r) {
 
 /* Every element of the operand gets the gradient of the sum it went into: a product with
  * ones spreads it. */
-void vjp_sum(Grad *g, Op *op) {
+void vjp_sum(Grad *g, Op *op, Value *dy) {
     const Term *t = op_rule(op)->term;
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
     Value *ones = build_as(&g->b, OP_fill, "value=1", op->in[0]->ty, NULL);
-    g->add(
-        g, op->in[0],
-        build1(&g->b, OP_mul, RULE_TEXT(&g->b, &t[0], &t[1], &t[0]), ones, gout, NULL));
+    g->add(g, op->in[0],
+           build1(&g->b, OP_mul, RULE_TEXT(&g->b, &t[0], &t[1], &t[0]), ones, dy, NULL));
 }
 
 /* To the elements that are the maximum, in equal shares. It is looked for anew among those that
  * backward has, so that one of them is equal to it. */
-void vjp_max(Grad *g, Op *op) {
+void vjp_max(Grad *g, Op *op, Value *dy) {
     const Term *in = &op_rule(op)->term[0], *out = &op_rule(op)->term[1];
-    Value *gout = g->of(g, op->out[0]), *x = op->in[0];
-    if (!gout || !g->wants(g, x)) return;
+    Value *x = op->in[0];
     Builder *b = &g->b;
     char *inwards = RULE_TEXT(b, in, out);
     Value *most = build1(b, OP_max, inwards, x, NULL);
@@ -216,7 +210,7 @@ void vjp_max(Grad *g, Op *op) {
     Value *less = build1(b, OP_relu_grad, NULL, below, ones, NULL);
     Value *equal = build1(b, OP_sub, NULL, ones, less, NULL);
     Value *count = build1(b, OP_sum, inwards, equal, NULL);
-    Value *share = build1(b, OP_div, NULL, gout, count, NULL);
+    Value *share = build1(b, OP_div, NULL, dy, count, NULL);
     g->add(g, x, build1(b, OP_mul, RULE_TEXT(b, in, out, in), equal, share, NULL));
 }
 

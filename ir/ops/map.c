@@ -252,35 +252,29 @@ static Value *with_operand(Grad *g, Op *op, int kind, Value *a, int i) {
     return build1(&g->b, kind, RULE_TEXT(&g->b, out, in, out), a, op->in[i], NULL);
 }
 
-void vjp_add(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    for (int i = 0; gout && i < 2; i++) {
-        if (g->wants(g, op->in[i])) add_to(g, op, i, gout);
+void vjp_add(Grad *g, Op *op, Value *dy) {
+    for (int i = 0; i < 2; i++) {
+        if (g->wants(g, op->in[i])) add_to(g, op, i, dy);
     }
 }
 
-void vjp_sub(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout) return;
-    if (g->wants(g, op->in[0])) add_to(g, op, 0, gout);
+void vjp_sub(Grad *g, Op *op, Value *dy) {
+    if (g->wants(g, op->in[0])) add_to(g, op, 0, dy);
     if (g->wants(g, op->in[1])) {
-        add_to(g, op, 1, build1(&g->b, OP_scale, "by=-1", gout, NULL));
+        add_to(g, op, 1, build1(&g->b, OP_scale, "by=-1", dy, NULL));
     }
 }
 
-void vjp_mul(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    for (int i = 0; gout && i < 2; i++) {
+void vjp_mul(Grad *g, Op *op, Value *dy) {
+    for (int i = 0; i < 2; i++) {
         if (g->wants(g, op->in[i]))
-            add_to(g, op, i, with_operand(g, op, OP_mul, gout, 1 - i));
+            add_to(g, op, i, with_operand(g, op, OP_mul, dy, 1 - i));
     }
 }
 
 /* d(a/b) = g/b, -g (a/b)/b */
-void vjp_div(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout) return;
-    Value *ga = with_operand(g, op, OP_div, gout, 1);
+void vjp_div(Grad *g, Op *op, Value *dy) {
+    Value *ga = with_operand(g, op, OP_div, dy, 1);
     if (g->wants(g, op->in[0])) add_to(g, op, 0, ga);
     if (g->wants(g, op->in[1])) {
         Value *gb = build1(&g->b, OP_mul, NULL, ga, op->out[0], NULL);
@@ -288,36 +282,30 @@ void vjp_div(Grad *g, Op *op) {
     }
 }
 
-void vjp_scale(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
+void vjp_scale(Grad *g, Op *op, Value *dy) {
     char *attrs = bfmt(&g->b, "by=%.17g", op_float(op, "by", 1));
-    g->add(g, op->in[0], build1(&g->b, OP_scale, attrs, gout, NULL));
+    g->add(g, op->in[0], build1(&g->b, OP_scale, attrs, dy, NULL));
 }
 
-void vjp_offset(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (gout && g->wants(g, op->in[0])) g->add(g, op->in[0], gout);
+void vjp_offset(Grad *g, Op *op, Value *dy) {
+    g->add(g, op->in[0], dy);
 }
 
 /* All but what x - by > 0 lets through. */
-void vjp_atmost(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
+void vjp_atmost(Grad *g, Op *op, Value *dy) {
     char *attrs = bfmt(&g->b, "by=%.17g", -op_float(op, "by", NAN));
     Value *beyond = build1(&g->b, OP_offset, attrs, op->in[0], NULL);
-    Value *lost = build1(&g->b, OP_relu_grad, NULL, beyond, gout, NULL);
-    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, lost, NULL));
+    Value *lost = build1(&g->b, OP_relu_grad, NULL, beyond, dy, NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, dy, lost, NULL));
 }
 
-void vjp_select(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]), *c = op->in[0];
-    if (!gout) return;
+void vjp_select(Grad *g, Op *op, Value *dy) {
+    Value *c = op->in[0];
     Value *zeros = build_as(&g->b, OP_fill, "value=0", op->out[0]->ty, NULL);
     if (g->wants(g, op->in[1]))
-        g->add(g, op->in[1], build1(&g->b, OP_select, NULL, c, gout, zeros, NULL));
+        g->add(g, op->in[1], build1(&g->b, OP_select, NULL, c, dy, zeros, NULL));
     if (g->wants(g, op->in[2]))
-        g->add(g, op->in[2], build1(&g->b, OP_select, NULL, c, zeros, gout, NULL));
+        g->add(g, op->in[2], build1(&g->b, OP_select, NULL, c, zeros, dy, NULL));
 }
 
 /* Is v an argument of its function, or a view of one? */
@@ -354,104 +342,90 @@ static Value *unrounded(Grad *g, Value *grad, DType to) {
     return made;
 }
 
-void vjp_cast(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
+void vjp_cast(Grad *g, Op *op, Value *dy) {
     const Value *x = op->in[0];
-    if (!gout || !g->wants(g, op->in[0]) || !dtype_is_float(x->ty.dt)) return;
+    if (!dtype_is_float(x->ty.dt)) return;
     bool narrows = dtype_bytes[x->ty.dt] > dtype_bytes[op->out[0]->ty.dt];
-    Value *exact = narrows && is_of_argument(x) && product_behind(gout)
-                       ? unrounded(g, gout, x->ty.dt)
+    Value *exact = narrows && is_of_argument(x) && product_behind(dy)
+                       ? unrounded(g, dy, x->ty.dt)
                        : NULL;
     if (exact) {
         g->add(g, op->in[0], exact);
         return;
     }
-    g->add(g, op->in[0], build_as(&g->b, OP_cast, NULL, op->in[0]->ty, gout, NULL));
+    g->add(g, op->in[0], build_as(&g->b, OP_cast, NULL, op->in[0]->ty, dy, NULL));
 }
 
-void vjp_dropout(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
+void vjp_dropout(Grad *g, Op *op, Value *dy) {
+    if (!g->wants(g, op->in[0])) return;
     char *attrs = bfmt(&g->b, "p=%.17g; site=%lld", op_float(op, "p", 0),
                        (long long)op_int(op, "site", 0));
     int64_t zigzag = op_int(op, "zigzag", 0);
     if (zigzag) attrs = bfmt(&g->b, "%s; zigzag=%lld", attrs, (long long)zigzag);
-    g->add(g, op->in[0], build1(&g->b, OP_dropout, attrs, gout, op->in[1], NULL));
+    g->add(g, op->in[0], build1(&g->b, OP_dropout, attrs, dy, op->in[1], NULL));
 }
 
 /* The slope of exp is its result. */
-void vjp_exp(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
-    g->add(g, op->in[0], build1(&g->b, OP_mul, NULL, gout, op->out[0], NULL));
+void vjp_exp(Grad *g, Op *op, Value *dy) {
+    g->add(g, op->in[0], build1(&g->b, OP_mul, NULL, dy, op->out[0], NULL));
 }
 
-void vjp_log(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
-    g->add(g, op->in[0], build1(&g->b, OP_div, NULL, gout, op->in[0], NULL));
+void vjp_log(Grad *g, Op *op, Value *dy) {
+    g->add(g, op->in[0], build1(&g->b, OP_div, NULL, dy, op->in[0], NULL));
 }
 
-void vjp_sqrt(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
-    Value *half = build1(&g->b, OP_scale, "by=0.5", gout, NULL);
+void vjp_sqrt(Grad *g, Op *op, Value *dy) {
+    Value *half = build1(&g->b, OP_scale, "by=0.5", dy, NULL);
     g->add(g, op->in[0], build1(&g->b, OP_div, NULL, half, op->out[0], NULL));
 }
 
 /* y = x^-1/2, dy = -1/2 y^3 */
-void vjp_rsqrt(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]), *y = op->out[0];
-    if (!gout || !g->wants(g, op->in[0])) return;
+void vjp_rsqrt(Grad *g, Op *op, Value *dy) {
+    Value *y = op->out[0];
     Value *cube =
         build1(&g->b, OP_mul, NULL, build1(&g->b, OP_mul, NULL, y, y, NULL), y, NULL);
     Value *slope = build1(&g->b, OP_scale, "by=-0.5", cube, NULL);
-    g->add(g, op->in[0], build1(&g->b, OP_mul, NULL, gout, slope, NULL));
+    g->add(g, op->in[0], build1(&g->b, OP_mul, NULL, dy, slope, NULL));
 }
 
 /* dy = 1 - y^2 */
-void vjp_tanh(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]), *y = op->out[0];
-    if (!gout || !g->wants(g, op->in[0])) return;
+void vjp_tanh(Grad *g, Op *op, Value *dy) {
+    Value *y = op->out[0];
     Value *gy2 =
-        build1(&g->b, OP_mul, NULL, gout, build1(&g->b, OP_mul, NULL, y, y, NULL), NULL);
-    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, gy2, NULL));
+        build1(&g->b, OP_mul, NULL, dy, build1(&g->b, OP_mul, NULL, y, y, NULL), NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, dy, gy2, NULL));
 }
 
 /* dy = 1 - (y/cap)^2 */
-void vjp_softcap(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
+void vjp_softcap(Grad *g, Op *op, Value *dy) {
     char *attrs = bfmt(&g->b, "by=%.17g", 1 / op_float(op, "cap", NAN));
     Value *share = build1(&g->b, OP_scale, attrs, op->out[0], NULL);
     Value *square = build1(&g->b, OP_mul, NULL, share, share, NULL);
-    Value *less = build1(&g->b, OP_mul, NULL, gout, square, NULL);
-    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, less, NULL));
+    Value *less = build1(&g->b, OP_mul, NULL, dy, square, NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, dy, less, NULL));
 }
 
 /* Activations whose slope is an op of its own: kind(x, g). */
-static void vjp_by(Grad *g, Op *op, int kind) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
-    g->add(g, op->in[0], build1(&g->b, kind, NULL, op->in[0], gout, NULL));
+static void vjp_by(Grad *g, Op *op, Value *dy, int kind) {
+    g->add(g, op->in[0], build1(&g->b, kind, NULL, op->in[0], dy, NULL));
 }
 
-void vjp_relu(Grad *g, Op *op) {
-    vjp_by(g, op, OP_relu_grad);
+void vjp_relu(Grad *g, Op *op, Value *dy) {
+    vjp_by(g, op, dy, OP_relu_grad);
 }
 
-void vjp_gelu(Grad *g, Op *op) {
-    vjp_by(g, op, OP_gelu_grad);
+void vjp_gelu(Grad *g, Op *op, Value *dy) {
+    vjp_by(g, op, dy, OP_gelu_grad);
 }
 
-void vjp_gelu_erf(Grad *g, Op *op) {
-    vjp_by(g, op, OP_gelu_erf_grad);
+void vjp_gelu_erf(Grad *g, Op *op, Value *dy) {
+    vjp_by(g, op, dy, OP_gelu_erf_grad);
 }
 
-void vjp_fast_gelu(Grad *g, Op *op) {
-    vjp_by(g, op, OP_fast_gelu_grad);
+void vjp_fast_gelu(Grad *g, Op *op, Value *dy) {
+    vjp_by(g, op, dy, OP_fast_gelu_grad);
 }
 
-void vjp_silu(Grad *g, Op *op) {
-    vjp_by(g, op, OP_silu_grad);
+void vjp_silu(Grad *g, Op *op, Value *dy) {
+    vjp_by(g, op, dy, OP_silu_grad);
 }

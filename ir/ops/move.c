@@ -14,12 +14,10 @@ void ref_rearrange(const Ref *r) {
     } while (walk_next(&w));
 }
 
-void vjp_rearrange(Grad *g, Op *op) {
+void vjp_rearrange(Grad *g, Op *op, Value *dy) {
     const Term *t = op_rule(op)->term;
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
     g->add(g, op->in[0],
-           build1(&g->b, OP_rearrange, RULE_TEXT(&g->b, &t[1], &t[0]), gout, NULL));
+           build1(&g->b, OP_rearrange, RULE_TEXT(&g->b, &t[1], &t[0]), dy, NULL));
 }
 
 static void copy_bytes(const Ref *r) {
@@ -44,15 +42,12 @@ void infer_reshape(Op *op, Type *out) {
     }
 }
 
-void vjp_reshape(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
-    g->add(g, op->in[0], build_as(&g->b, OP_reshape, NULL, op->in[0]->ty, gout, NULL));
+void vjp_reshape(Grad *g, Op *op, Value *dy) {
+    g->add(g, op->in[0], build_as(&g->b, OP_reshape, NULL, op->in[0]->ty, dy, NULL));
 }
 
-void vjp_copy(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (gout && g->wants(g, op->in[0])) g->add(g, op->in[0], gout);
+void vjp_copy(Grad *g, Op *op, Value *dy) {
+    g->add(g, op->in[0], dy);
 }
 
 void infer_pad(Op *op, Type *out) {
@@ -90,18 +85,16 @@ void ref_unpad(const Ref *r) {
     fit_rows(r);
 }
 
-static void vjp_fit(Grad *g, Op *op, int kind) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
-    g->add(g, op->in[0], build_as(&g->b, kind, NULL, op->in[0]->ty, gout, NULL));
+static void vjp_fit(Grad *g, Op *op, Value *dy, int kind) {
+    g->add(g, op->in[0], build_as(&g->b, kind, NULL, op->in[0]->ty, dy, NULL));
 }
 
-void vjp_pad(Grad *g, Op *op) {
-    vjp_fit(g, op, OP_unpad);
+void vjp_pad(Grad *g, Op *op, Value *dy) {
+    vjp_fit(g, op, dy, OP_unpad);
 }
 
-void vjp_unpad(Grad *g, Op *op) {
-    vjp_fit(g, op, OP_pad);
+void vjp_unpad(Grad *g, Op *op, Value *dy) {
+    vjp_fit(g, op, dy, OP_pad);
 }
 
 /* slice: `size` rows of dimension `dim`, from row `first` on. */
@@ -237,9 +230,7 @@ void ref_slice(const Ref *r) {
 }
 
 /* Zeros, but for the rows that it took, which are written as those of a cache are. */
-void vjp_slice(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0])) return;
+void vjp_slice(Grad *g, Op *op, Value *dy) {
     const Type *t = &op->in[0]->ty;
     Around a = around(t, op_int(op, "dim", 0));
     Type all = TYPE(t->dt, a.before, a.count, a.after, 1), some = all;
@@ -247,7 +238,7 @@ void vjp_slice(Grad *g, Op *op) {
     char *at = bfmt(&g->b, "value=%lld", (long long)op_int(op, "first", 0));
     Value *zeros = build_as(&g->b, OP_fill, "value=0", all, NULL);
     Value *first = build_as(&g->b, OP_fill, at, (Type){.dt = DT_I32}, NULL);
-    Value *rows = build_as(&g->b, OP_reshape, NULL, some, gout, NULL);
+    Value *rows = build_as(&g->b, OP_reshape, NULL, some, dy, NULL);
     rows = build1(&g->b, OP_cache_write, NULL, zeros, rows, first, NULL);
     g->add(g, op->in[0], build_as(&g->b, OP_reshape, NULL, *t, rows, NULL));
 }
@@ -281,16 +272,11 @@ void ref_unstack(const Ref *r) {
     }
 }
 
-void vjp_unstack(Grad *g, Op *op) {
+void vjp_unstack(Grad *g, Op *op, Value *dy) {
     Value *parts[MAX_UNSTACK];
-    if (!g->wants(g, op->in[0])) return;
-    bool any = false;
+    (void)dy;
     for (int i = 0; i < op->nout; i++) {
         parts[i] = g->of(g, op->out[i]);
-        any |= parts[i] != NULL;
-    }
-    if (!any) return;
-    for (int i = 0; i < op->nout; i++) {
         if (!parts[i])
             parts[i] = build_as(&g->b, OP_fill, "value=0", op->out[i]->ty, NULL);
     }
@@ -329,11 +315,9 @@ void ref_stack(const Ref *r) {
     }
 }
 
-void vjp_stack(Grad *g, Op *op) {
-    Value *gout = g->of(g, op->out[0]);
-    if (!gout) return;
+void vjp_stack(Grad *g, Op *op, Value *dy) {
     char *attrs = bfmt(&g->b, "dim=%d", (int)op_int(op, "dim", 0));
-    Op *parts = build_list(&g->b, OP_unstack, attrs, 1, &gout, NULL, 0);
+    Op *parts = build_list(&g->b, OP_unstack, attrs, 1, &dy, NULL, 0);
     for (int i = 0; i < op->nin; i++) {
         if (g->wants(g, op->in[i])) g->add(g, op->in[i], parts->out[i]);
     }

@@ -65,9 +65,7 @@ void ref_layernorm_grad(const Ref *r) {
     }
 }
 
-void vjp_layernorm(Grad *g, Op *op) {
-    Value *dy = g->of(g, op->out[0]);
-    if (!dy) return;
+void vjp_layernorm(Grad *g, Op *op, Value *dy) {
     Op *grad = build(&g->b, OP_layernorm_grad, NULL, op->in[0], op->in[1], op->out[1],
                      op->out[2], dy, NULL);
     for (int i = 0; i < 3; i++) {
@@ -163,9 +161,7 @@ void ref_rmsnorm_grad(const Ref *r) {
     }
 }
 
-void vjp_rmsnorm(Grad *g, Op *op) {
-    Value *dy = g->of(g, op->out[0]);
-    if (!dy) return;
+void vjp_rmsnorm(Grad *g, Op *op, Value *dy) {
     Op *grad =
         build(&g->b, OP_rmsnorm_grad, NULL, op->in[0], op->in[1], op->out[1], dy, NULL);
     for (int i = 0; i < 2; i++) {
@@ -220,9 +216,7 @@ void ref_softmax_grad(const Ref *r) {
     }
 }
 
-void vjp_softmax(Grad *g, Op *op) {
-    Value *dy = g->of(g, op->out[0]);
-    if (!dy || !g->wants(g, op->in[0])) return;
+void vjp_softmax(Grad *g, Op *op, Value *dy) {
     g->add(g, op->in[0], build1(&g->b, OP_softmax_grad, NULL, op->out[0], dy, NULL));
 }
 
@@ -269,12 +263,10 @@ void ref_xent_grad(const Ref *r) {
     }
 }
 
-void vjp_xent(Grad *g, Op *op) {
-    Value *dloss = g->of(g, op->out[0]);
-    if (!dloss || !g->wants(g, op->in[0])) return;
-    g->add(
-        g, op->in[0],
-        build1(&g->b, OP_xent_grad, NULL, op->in[0], op->in[1], op->out[1], dloss, NULL));
+void vjp_xent(Grad *g, Op *op, Value *dy) {
+    if (!g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0],
+           build1(&g->b, OP_xent_grad, NULL, op->in[0], op->in[1], op->out[1], dy, NULL));
 }
 
 /* 1 where the label counts, shaped like `like` without its last dimension */

@@ -90,7 +90,7 @@ static void diff_body(Diff *d, Op *last_forward) {
         if (op_is_call(op))
             diff_call(d, op);
         else if (optab[op->kind].vjp)
-            optab[op->kind].vjp(&d->g, op);
+            optab[op->kind].vjp(&d->g, op, d->grad[op->out[0]->id]);
         else
             refuse_unknown(op);
     }
