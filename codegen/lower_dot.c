@@ -195,7 +195,7 @@ void lower_dot(Lower *l, const Op *op) {
         const Value *v = op->in[s.sum];
         LLVMValueRef from = lower_pointer(l, v);
         int64_t size[MAX_RANK], stride[MAX_RANK], dims[MAX_DIMS];
-        matmul_strides(&d, s.sum, dims);
+        dims_strides(&d, s.sum, dims);
         for (int k = 0; k < op->out[0]->ty.rank; k++) {
             size[k] = op->out[0]->ty.dim[k];
             stride[k] = dims[d.term[op->nin][k]];

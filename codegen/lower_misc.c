@@ -43,15 +43,6 @@ void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
             numbers(l, rank, stride), number(l, dtype_bytes[dt]));
 }
 
-static void strides(const Dims *d, int term, int64_t *stride) {
-    int64_t s = 1;
-    for (int i = 0; i < d->n; i++) stride[i] = 0;
-    for (int i = d->rank[term] - 1; i >= 0; i--) {
-        stride[d->term[term][i]] = s;
-        s *= d->size[d->term[term][i]];
-    }
-}
-
 int64_t lower_reduce_workspace(const Op *op) {
     if (!is_narrow(op->in[0])) return 0;
     return lower_widened_bytes(op->in[0]) + lower_widened_bytes(op->out[0]);
@@ -66,7 +57,7 @@ static void lower_reduce(Lower *l, const Op *op, bool take_max) {
     check(op_dims(op, &d));
     int64_t from[MAX_DIMS], size[MAX_DIMS], stride[MAX_DIMS];
     int n = 0;
-    strides(&d, 0, from);
+    dims_strides(&d, 0, from);
     for (int k = 0; k < d.rank[1]; k++, n++) {
         size[n] = d.size[d.term[1][k]];
         stride[n] = from[d.term[1][k]];
@@ -97,7 +88,7 @@ void lower_rearrange(Lower *l, const Op *op) {
     Dims d;
     check(op_dims(op, &d));
     int64_t from[MAX_DIMS], stride[MAX_RANK];
-    strides(&d, 0, from);
+    dims_strides(&d, 0, from);
     for (int k = 0; k < d.rank[1]; k++) stride[k] = from[d.term[1][k]];
     lower_spread(l, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]), d.rank[1],
                  op->out[0]->ty.dim, stride, op->out[0]->ty.dt);

@@ -3,15 +3,6 @@
 
 enum { IN_A = 1, IN_B = 2, IN_C = 4 };
 
-void matmul_strides(const Dims *d, int term, int64_t stride[MAX_DIMS]) {
-    int64_t s = 1;
-    for (int i = 0; i < d->n; i++) stride[i] = 0;
-    for (int i = d->rank[term] - 1; i >= 0; i--) {
-        stride[d->term[term][i]] = s;
-        s *= d->size[d->term[term][i]];
-    }
-}
-
 bool matmul_like_result(const Dims *d, int term) {
     int c = d->nin;
     size_t bytes = (size_t)d->rank[c] * sizeof d->term[c][0];
@@ -35,7 +26,7 @@ static void factors_of(const Dims *d, Factors *f) {
     const int term[3] = {0, 1, d->nin};
     memset(f->in, 0, (size_t)d->n);
     for (int t = 0; t < 3; t++) {
-        matmul_strides(d, term[t], f->stride[t]);
+        dims_strides(d, term[t], f->stride[t]);
         for (int k = 0; k < d->rank[term[t]]; k++)
             f->in[d->term[term[t]][k]] |= (uint8_t)(1u << t);
     }

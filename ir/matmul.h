@@ -25,9 +25,6 @@ typedef struct Matmul {
  * result needs one matrix (rows and columns of one axis each) with a unit stride, and
  * there is room for two addends, a bias and another one. */
 const char *matmul_of(const Dims *d, Matmul *mm);
-/* Elements between neighbours along each dimension in the tensor of a term; 0 where the
- * term lacks it. */
-void matmul_strides(const Dims *d, int term, int64_t stride[MAX_DIMS]);
 /* Does the term have the dimensions of the result, in its order? */
 bool matmul_like_result(const Dims *d, int term);
 

@@ -293,3 +293,11 @@ uint32_t dims_mask(const Dims *d, int term) {
     for (int k = 0; k < d->rank[term]; k++) mask |= 1u << d->term[term][k];
     return mask;
 }
+void dims_strides(const Dims *d, int term, int64_t stride[MAX_DIMS]) {
+    int64_t s = 1;
+    for (int i = 0; i < d->n; i++) stride[i] = 0;
+    for (int i = d->rank[term] - 1; i >= 0; i--) {
+        stride[d->term[term][i]] = s;
+        s *= d->size[d->term[term][i]];
+    }
+}

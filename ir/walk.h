@@ -14,14 +14,8 @@ typedef struct Walk {
 /* A walk over the dimensions in `mask`, the last of them fastest. */
 static inline Walk walk_over(const Dims *d, uint32_t mask) {
     Walk w = {.nterms = d->nin + d->nout};
-    int64_t element_stride[MAX_TERMS][MAX_DIMS] = {{0}};
-    for (int t = 0; t < w.nterms; t++) {
-        int64_t stride = 1;
-        for (int k = d->rank[t] - 1; k >= 0; k--) {
-            element_stride[t][d->term[t][k]] = stride;
-            stride *= d->size[d->term[t][k]];
-        }
-    }
+    int64_t element_stride[MAX_TERMS][MAX_DIMS];
+    for (int t = 0; t < w.nterms; t++) dims_strides(d, t, element_stride[t]);
     for (int id = 0; id < d->n; id++) {
         if (!(mask >> id & 1)) continue;
         w.size[w.n] = d->size[id];
