@@ -121,36 +121,34 @@ void lower_unpad(Lower *l, const Op *op) {
     fit_rows(l, op);
 }
 
-/* Part i of the tensor `whole` along dim is contiguous runs; copies it in or out. */
-static void copy_part(Lower *l, const Op *op, const Value *whole, int i, bool out) {
+/* Slices first to first + size of dimension `dim` of the tensor `whole` are runs of bytes with
+ * gaps between them; copies them to v (out), or v to them. */
+static void copy_part(Lower *l, const Op *op, const Value *whole, int64_t first,
+                      int64_t size, const Value *v, bool out) {
     int64_t dim = op_int(op, "dim", 0), rows = 1, run = dtype_bytes[whole->ty.dt];
     for (int k = 0; k < dim; k++) rows *= whole->ty.dim[k];
     for (int k = (int)dim + 1; k < whole->ty.rank; k++) run *= whole->ty.dim[k];
     int64_t step = run * whole->ty.dim[dim];
-    LLVMValueRef at = emit_at(l->e, l->e->i8, lower_pointer(l, whole), i * run);
-    LLVMValueRef part = lower_pointer(l, out ? op->out[i] : op->in[i]);
+    LLVMValueRef at = emit_at(l->e, l->e->i8, lower_pointer(l, whole), first * run);
+    LLVMValueRef part = lower_pointer(l, v);
+    run *= size;
     CALL_RT(l->e, rt_copy_runs, out ? part : at, out ? at : part, number(l, rows),
             number(l, run), number(l, out ? run : step), number(l, out ? step : run));
 }
 
 void lower_slice(Lower *l, const Op *op) {
-    const Type *in = &op->in[0]->ty;
-    int64_t dim = op_int(op, "dim", 0), rows = 1, run = dtype_bytes[in->dt];
-    int64_t size = op_int(op, "size", 1);
-    for (int k = 0; k < dim; k++) rows *= in->dim[k];
-    for (int k = (int)dim + 1; k < in->rank; k++) run *= in->dim[k];
-    LLVMValueRef from = emit_at(l->e, l->e->i8, lower_pointer(l, op->in[0]),
-                                op_int(op, "first", 0) * run);
-    CALL_RT(l->e, rt_copy_runs, lower_pointer(l, op->out[0]), from, number(l, rows),
-            number(l, size * run), number(l, size * run), number(l, in->dim[dim] * run));
+    copy_part(l, op, op->in[0], op_int(op, "first", 0), op_int(op, "size", 1), op->out[0],
+              true);
 }
 
 void lower_unstack(Lower *l, const Op *op) {
-    for (int i = 0; i < op->nout; i++) copy_part(l, op, op->in[0], i, true);
+    for (int i = 0; i < op->nout; i++)
+        copy_part(l, op, op->in[0], i, 1, op->out[i], true);
 }
 
 void lower_stack(Lower *l, const Op *op) {
-    for (int i = 0; i < op->nin; i++) copy_part(l, op, op->out[0], i, false);
+    for (int i = 0; i < op->nin; i++)
+        copy_part(l, op, op->out[0], i, 1, op->in[i], false);
 }
 
 void lower_embed(Lower *l, const Op *op) {
