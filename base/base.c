@@ -133,6 +133,10 @@ void text_add_bytes(Text *t, const void *p, size_t n) {
     t->s[t->n] = 0;
 }
 
+void text_add_ints(Text *t, const char *between, const int64_t *v, int n) {
+    for (int i = 0; i < n; i++) text_add(t, "%s%lld", i ? between : "", (long long)v[i]);
+}
+
 void text_add(Text *t, const char *fmt, ...) {
     char small[256];
     va_list ap, again;

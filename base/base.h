@@ -49,6 +49,8 @@ void text_add(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 /* A word of a line for a shell, with quotes where it needs them. */
 void text_add_word(Text *t, const char *word);
 void text_add_bytes(Text *t, const void *p, size_t n);
+/* Numbers, with `between` between them. */
+void text_add_ints(Text *t, const char *between, const int64_t *v, int n);
 
 /* Checked arithmetic for sizes that come from input. False on overflow. */
 static inline bool mul_size(uint64_t a, uint64_t b, uint64_t *out) {

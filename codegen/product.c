@@ -41,11 +41,9 @@ ProductShape product_shape_clear(void) {
 
 static void add_operand(Text *t, const char *name, const DnnlDesc *d) {
     text_add(t, " %s %s[", name, dtype_name[d->dtype]);
-    for (int i = 0; i < d->rank; i++)
-        text_add(t, "%s%lld", i ? "," : "", (long long)d->dim[i]);
+    text_add_ints(t, ",", d->dim, d->rank);
     text_add(t, "]:");
-    for (int i = 0; i < d->rank; i++)
-        text_add(t, "%s%lld", i ? "," : "", (long long)d->stride[i]);
+    text_add_ints(t, ",", d->stride, d->rank);
 }
 
 const char *product_shape_text(Arena *mem, const ProductShape *s) {

@@ -358,7 +358,7 @@ static void add_text(Text *t, const char *s, bool yaml) {
 
 static void add_ints(Text *t, const int64_t *items, int n) {
     text_add(t, "[");
-    for (int i = 0; i < n; i++) text_add(t, "%s%lld", i ? ", " : "", (long long)items[i]);
+    text_add_ints(t, ", ", items, n);
     text_add(t, "]");
 }
 

@@ -72,7 +72,7 @@ const char *model_spec_not_hf(const ModelSpec *s) {
 
 void model_hf_write_eos(Text *t, const int64_t *eos, int n) {
     text_add(t, "[");
-    for (int i = 0; i < n; i++) text_add(t, "%s%lld", i ? ", " : "", (long long)eos[i]);
+    text_add_ints(t, ", ", eos, n);
     text_add(t, "]");
 }
 

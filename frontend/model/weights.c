@@ -198,8 +198,7 @@ static void problem(Load *l, const char *fmt, ...) {
 static const char *shape_text(Arena *mem, int rank, const int64_t *dim) {
     Text t = text_new(mem);
     text_add(&t, "[");
-    for (int d = 0; d < rank; d++)
-        text_add(&t, "%s%lld", d ? "," : "", (long long)dim[d]);
+    text_add_ints(&t, ",", dim, rank);
     text_add(&t, "]");
     return t.s;
 }

@@ -135,8 +135,7 @@ void inspect_safetensors(Arena *mem, const char *path) {
     for (int i = 0; i < s->n; i++) {
         const SafeTensor *t = &s->t[i];
         Text shape = text_new(mem);
-        for (int d = 0; d < t->rank; d++)
-            text_add(&shape, "%s%lld", d ? "," : "", (long long)t->dim[d]);
+        text_add_ints(&shape, ",", t->dim, t->rank);
         uint64_t wrong = safetensors_not_finite(t);
         printf("  %-6s [%s] %s", t->type_name, shape.s, shown(mem, t->name));
         if (wrong) printf("   %llu values are not finite", (unsigned long long)wrong);

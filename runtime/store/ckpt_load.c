@@ -15,8 +15,7 @@ static const char *shape_text(Arena *mem, const char *type, int rank,
                               const int64_t *dim) {
     Text t = text_new(mem);
     text_add(&t, "%s[", type);
-    for (int i = 0; i < rank; i++)
-        text_add(&t, "%s%lld", i ? "," : "", (long long)dim[i]);
+    text_add_ints(&t, ",", dim, rank);
     text_add(&t, "]");
     return t.s;
 }

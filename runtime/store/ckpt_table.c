@@ -144,8 +144,7 @@ static void add_row(Text *t, const char *name, int kind, const char *type_name, 
         t, ", \"file\": \"%s\", \"dtype\": ", kind == CKPT_MODEL ? "model" : "optimizer");
     json_write_string(t, type_name);
     text_add(t, ", \"shape\": [");
-    for (int d = 0; d < rank; d++)
-        text_add(t, "%s%lld", d ? ", " : "", (long long)dim[d]);
+    text_add_ints(t, ", ", dim, rank);
     text_add(t, "]");
 }
 

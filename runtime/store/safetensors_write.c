@@ -51,8 +51,7 @@ static void add_entry(Text *json, const SafeTensor *t, uint64_t begin, uint64_t 
     text_add(json, ",");
     json_write_string(json, t->name);
     text_add(json, ":{\"dtype\":\"%s\",\"shape\":[", type_names[t->dtype]);
-    for (int d = 0; d < t->rank; d++)
-        text_add(json, "%s%lld", d ? "," : "", (long long)t->dim[d]);
+    text_add_ints(json, ",", t->dim, t->rank);
     text_add(json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
              (unsigned long long)end);
 }
