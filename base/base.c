@@ -424,6 +424,11 @@ int file_write_atomic(const char *path, const void *bytes, size_t n) {
     return error;
 }
 
+void file_write(const char *path, const void *bytes, size_t n, int code) {
+    int error = file_write_atomic(path, bytes, n);
+    if (error) fail(code, "cannot write %s: %s", path, strerror(error));
+}
+
 int file_append(const char *path, const void *bytes, size_t n) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return errno;

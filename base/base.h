@@ -184,6 +184,8 @@ int fd_reserve(int fd, uint64_t n);
 /* Writes path.tmp, syncs it, renames it to path. Returns 0 or an errno value; on an
  * error nothing is left behind and an older file of that name stays as it was. */
 int file_write_atomic(const char *path, const void *bytes, size_t n);
+/* The same; fails with `code` on an error. */
+void file_write(const char *path, const void *bytes, size_t n, int code);
 /* Adds all n bytes at the end of the file, which is made if it is not there, and syncs it.
  * Returns 0 or an errno value; on an error the file is as long as it was. */
 int file_append(const char *path, const void *bytes, size_t n);

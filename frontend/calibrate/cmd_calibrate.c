@@ -42,8 +42,7 @@ static void name_machine(Arena *mem, Machine *m, int cores) {
 static void write_machine(Arena *mem, const Machine *m, const char *path) {
     Text out = text_new(mem);
     machine_print(m, "Made by stator calibrate; docs/machines.md has the keys.", &out);
-    int error = file_write_atomic(path, out.s, out.n);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    file_write(path, out.s, out.n, EXIT_DATA);
     calibrate_say("wrote %s", path);
 }
 

@@ -348,8 +348,7 @@ void weights_stored_as(const char *dir, const Func *entry, DType type, bool *exa
 
 static void write_text(Arena *mem, const char *dir, const char *name, const char *text) {
     const char *path = path_join(mem, dir, name);
-    int error = file_write_atomic(path, text, strlen(text));
-    if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", path, strerror(error));
+    file_write(path, text, strlen(text), EXIT_CHECKPOINT);
 }
 
 /* Tensors on their way out, one at a time. */

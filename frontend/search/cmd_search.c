@@ -7,8 +7,7 @@
 #include <errno.h>
 
 static void write_text(const char *path, Text t) {
-    int error = file_write_atomic(path, t.s, t.n);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    file_write(path, t.s, t.n, EXIT_DATA);
 }
 
 static void write_best(Arena *mem, const SearchOptions *o, const Verified *v,

@@ -37,8 +37,7 @@ void report_say(const Train *t, const char *fmt, ...) {
 
 static void write_file(const Train *t, const char *name, const Text *text) {
     const char *path = path_join(t->mem, t->run_dir, name);
-    int error = file_write_atomic(path, text->s, text->n);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    file_write(path, text->s, text->n, EXIT_DATA);
 }
 
 static void add_classes(Text *s, const MemoryPlan *plan) {

@@ -173,8 +173,7 @@ const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes
     const char *aside = NULL;
     for (int i = 1; i < MOST && (!aside || file_exists(aside)); i++)
         aside = arena_printf(mem, "%s.damaged-%d", path, i);
-    int error = file_write_atomic(aside, bytes, size);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", aside, strerror(error));
+    file_write(aside, bytes, size, EXIT_DATA);
     return arena_printf(
         mem,
         "%.300s:%d: the line is broken or out of order; %d such lines are taken out, "
@@ -235,8 +234,7 @@ static void file_cut(Metrics *m, int64_t resumed) {
     if (damaged)
         snprintf(m->note, sizeof m->note, "%s",
                  metrics_keep_damaged(mem, path, bytes, size, damaged, first));
-    int error = keep.n == size ? 0 : file_write_atomic(path, keep.s, keep.n);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    if (keep.n != size) file_write(path, keep.s, keep.n, EXIT_DATA);
     catch_end(&c);
     arena_free(mem);
 }

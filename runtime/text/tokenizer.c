@@ -220,8 +220,7 @@ size_t tokenizer_valid_utf8(const char *s, size_t n, char *out) {
 
 static void write_file(Arena *mem, const char *dir, const char *name, const Text *t) {
     const char *path = path_join(mem, dir, name);
-    int error = file_write_atomic(path, t->s, t->n);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    file_write(path, t->s, t->n, EXIT_DATA);
 }
 
 static const char *token_text(Arena *mem, const Tokenizer *t, int32_t id, size_t *n) {
