@@ -133,6 +133,11 @@ void text_add_bytes(Text *t, const void *p, size_t n) {
     t->s[t->n] = 0;
 }
 
+void text_print(const Text *t) {
+    if (fwrite(t->s, 1, t->n, stdout) != t->n || fflush(stdout))
+        fail(EXIT_DATA, "cannot write to stdout: %s", strerror(errno));
+}
+
 void text_add_ints(Text *t, const char *between, const int64_t *v, int n) {
     for (int i = 0; i < n; i++) text_add(t, "%s%lld", i ? between : "", (long long)v[i]);
 }

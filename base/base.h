@@ -49,6 +49,8 @@ void text_add(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 /* A word of a line for a shell, with quotes where it needs them. */
 void text_add_word(Text *t, const char *word);
 void text_add_bytes(Text *t, const void *p, size_t n);
+/* To stdout, at once. Fails with EXIT_DATA. */
+void text_print(const Text *t);
 /* Numbers, with `between` between them. */
 void text_add_ints(Text *t, const char *between, const int64_t *v, int n);
 

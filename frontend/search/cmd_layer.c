@@ -6,7 +6,6 @@
 #include "frontend/plan/plan.h"
 #include "frontend/search/layer_probe.h"
 #include "passes/model/work.h"
-#include <errno.h>
 #include <math.h>
 
 enum { LAYOUTS = 3 }; /* the best, model_parallel, and sequence_parallel besides */
@@ -299,8 +298,7 @@ int cmd_layer(int argc, char **argv) {
     Text out = text_new(mem);
     Found f = find(mem, o, &out);
     print_found(&f);
-    if (fwrite(out.s, 1, out.n, stdout) != out.n || fflush(stdout))
-        fail(EXIT_DATA, "cannot write the result: %s", strerror(errno));
+    text_print(&out);
     arena_free(mem);
     return 0;
 }

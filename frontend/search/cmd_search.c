@@ -4,7 +4,6 @@
 #include "frontend/config/options.h"
 #include "frontend/search/report.h"
 #include "runtime/core/stop_signal.h"
-#include <errno.h>
 
 static void write_text(const char *path, Text t) {
     file_write(path, t.s, t.n, EXIT_DATA);
@@ -28,8 +27,7 @@ static void write_report(const Options *o, const Report *r) {
         report_json(r, &out);
     else
         report_text(r, &out);
-    if (fwrite(out.s, 1, out.n, stdout) != out.n || fflush(stdout))
-        fail(EXIT_DATA, "cannot write the result: %s", strerror(errno));
+    text_print(&out);
     if (svg) write_text(svg, report_svg(r));
     if (html) write_text(html, report_html(r));
 }

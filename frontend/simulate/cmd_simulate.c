@@ -17,11 +17,6 @@ typedef struct Given {
     double plan_seconds;
 } Given;
 
-static void print(const Text *out) {
-    if (fwrite(out->s, 1, out->n, stdout) != out->n || fflush(stdout))
-        fail(EXIT_DATA, "cannot write the simulation: %s", strerror(errno));
-}
-
 /* Numbers: every rank computes its part; exit code EXIT_DIFFERS if one rank would get
  * others. */
 static int simulate_numbers(Given *g) {
@@ -36,7 +31,7 @@ static int simulate_numbers(Given *g) {
     simulate_data_close(&s.data);
     Text out = text_new(g->mem);
     simulate_print(&s, &out);
-    print(&out);
+    text_print(&out);
     return simulate_passes(&s) ? 0 : EXIT_DIFFERS;
 }
 
@@ -79,7 +74,7 @@ static int simulate_seconds(Given *g) {
     seconds_run(&s);
     Text out = text_new(g->mem);
     (option_given(g->o, "--json") ? seconds_json : seconds_print)(&s, &out);
-    print(&out);
+    text_print(&out);
     if (svg || trace) write_pictures(&s, svg, trace);
     return 0;
 }

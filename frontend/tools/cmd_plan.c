@@ -103,8 +103,7 @@ int cmd_plan(int argc, char **argv) {
     } else {
         plan_print(mem, &p, seconds, &out);
     }
-    if (fwrite(out.s, 1, out.n, stdout) != out.n || fflush(stdout))
-        fail(EXIT_DATA, "cannot write the plan: %s", strerror(errno));
+    text_print(&out);
     plan_check_memory(&p);
     arena_free(mem);
     return 0;
