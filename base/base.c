@@ -449,6 +449,11 @@ bool file_exists(const char *path) {
     return access(path, F_OK) == 0;
 }
 
+bool dir_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 int dir_make(const char *path) {
     char part[4096];
     if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return ENAMETOOLONG;

@@ -192,6 +192,7 @@ void file_write(const char *path, const void *bytes, size_t n, int code);
  * Returns 0 or an errno value; on an error the file is as long as it was. */
 int file_append(const char *path, const void *bytes, size_t n);
 bool file_exists(const char *path);
+bool dir_exists(const char *path);
 /* mkdir -p. Returns 0 or an errno value. */
 int dir_make(const char *path);
 char *path_join(Arena *a, const char *dir, const char *name);

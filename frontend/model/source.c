@@ -9,11 +9,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static bool is_dir(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static bool has(Arena *mem, const char *dir, const char *name) {
     return file_exists(path_join(mem, dir, name));
 }
@@ -116,7 +111,7 @@ static void find_of_config(Arena *mem, const char *path, int nflags, char **flag
     /* A checkpoint that was named and is not there must not become another one. */
     int n = own_first ? ARRAY_LEN(places) - 1 : named[0] ? 1 : ARRAY_LEN(places);
     for (int i = 0; i < n; i++)
-        if (is_dir(places[i]) && find_kind(mem, places[i], s)) return;
+        if (dir_exists(places[i]) && find_kind(mem, places[i], s)) return;
     if (named[0])
         fail(EXIT_CHECKPOINT,
              "load_checkpoint %s is no checkpoint and no Hugging Face "

@@ -7,12 +7,6 @@
 #include "frontend/tools/inspect.h"
 #include "runtime/store/ckpt_files.h"
 #include <errno.h>
-#include <sys/stat.h>
-
-static bool is_dir(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
 
 static bool has(Arena *mem, const char *dir, const char *name) {
     return file_exists(path_join(mem, dir, name));
@@ -57,7 +51,7 @@ static void inspect_run(Arena *mem, const char *folder) {
     Text wrong = text_new(mem);
     int code = 0;
     for (int i = 0; i < n; i++) {
-        bool there = is_dir(checkpoints[i]);
+        bool there = dir_exists(checkpoints[i]);
         int found = there ? look_at_checkpoints(mem, checkpoints[i], &wrong) : 0;
         if (!code) code = found;
     }
@@ -73,7 +67,7 @@ static bool inspect_folder(Arena *mem, const char *path) {
     if (has(mem, path, "manifest.json")) {
         inspect_checkpoint(mem, path);
     } else if (has(mem, path, RUN_METRICS) ||
-               is_dir(path_join(mem, path, RUN_CHECKPOINTS))) {
+               dir_exists(path_join(mem, path, RUN_CHECKPOINTS))) {
         inspect_run(mem, path);
     } else if (checkpoints_in(mem, path)) {
         inspect_checkpoints(mem, path);
@@ -101,7 +95,7 @@ static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
     static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "merges.txt",
                                              "encoder.json", "vocab.bpe"};
     path = ckpt_of_latest(mem, path);
-    if (is_dir(path)) return inspect_folder(mem, path);
+    if (dir_exists(path)) return inspect_folder(mem, path);
     if (weights_of_torch(path)) {
         inspect_safetensors(mem, path);
         return true;

@@ -6,7 +6,6 @@
 #include "runtime/store/element.h"
 #include "runtime/store/npy.h"
 #include "runtime/store/safetensors.h"
-#include <sys/stat.h>
 
 typedef struct ColumnSource { /* one tensor as its file has it */
     ElementType type;
@@ -114,12 +113,10 @@ static void choose_split(Data *d, Columns *x) {
 
 static void columns_open(Arena *mem, Data *d) {
     Columns *x = NEW(mem, Columns);
-    struct stat st;
     d->state = x;
     check(d->ncolumns > 0);
     x->source = NEW_ARRAY(mem, ColumnSource, (size_t)d->ncolumns);
-    if (stat(d->path, &st) != 0 || !S_ISDIR(st.st_mode))
-        x->file = safetensors_open(mem, d->path, EXIT_DATA);
+    if (!dir_exists(d->path)) x->file = safetensors_open(mem, d->path, EXIT_DATA);
     open_columns(mem, d, x);
     choose_split(d, x);
 }

@@ -118,11 +118,10 @@ static void folder_read(Arena *mem, Data *d, TextSource *t) {
 }
 
 static void read_in(Arena *mem, Data *d, TextSource *t) {
-    struct stat st;
     if (!strcmp(d->path, "embedded")) {
         t->bytes = embedded_corpus;
         d->tokens = (int64_t)embedded_corpus_bytes;
-    } else if (stat(d->path, &st) == 0 && S_ISDIR(st.st_mode)) {
+    } else if (dir_exists(d->path)) {
         t->folder = true;
         folder_read(mem, d, t);
         return;

@@ -185,9 +185,8 @@ void safetensors_remove_shards(const char *folder) {
 }
 
 Safetensors *safetensors_open(Arena *mem, const char *path, int code) {
-    struct stat st;
     Safetensors *s = NULL;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+    if (dir_exists(path)) {
         const char *folder = path;
         if (!(path = safetensors_of_folder(mem, folder)))
             fail(code,
