@@ -128,13 +128,14 @@ static bool better(const Sampler *s, int a, int b) {
     return s->score[a] > s->score[b] || (s->score[a] == s->score[b] && a < b);
 }
 
-/* Restores the heap of n tokens, the worst of them on top, below position i. */
-static void sift_worst(const Sampler *s, int n, int i) {
+/* Restores the heap of n tokens, the best or the worst of them on top, below position i. */
+static void sift(const Sampler *s, int n, int i, bool best) {
     for (;;) {
         int child = 2 * i + 1, moved = s->heap[i];
         if (child >= n) return;
-        if (child + 1 < n && better(s, s->heap[child], s->heap[child + 1])) child++;
-        if (!better(s, moved, s->heap[child])) return;
+        if (child + 1 < n && better(s, s->heap[child + 1], s->heap[child]) == best)
+            child++;
+        if (better(s, moved, s->heap[child]) == best) return;
         s->heap[i] = s->heap[child];
         s->heap[child] = moved;
         i = child;
@@ -144,32 +145,19 @@ static void sift_worst(const Sampler *s, int n, int i) {
 /* The k best tokens in falling order, 0 < k < vocab: a heap of the best so far. */
 static int take_k(Sampler *s, int k, int *ids, double *p) {
     for (int i = 0; i < k; i++) s->heap[i] = i;
-    for (int i = k / 2 - 1; i >= 0; i--) sift_worst(s, k, i);
+    for (int i = k / 2 - 1; i >= 0; i--) sift(s, k, i, false);
     for (int i = k; i < s->vocab; i++) {
         if (!better(s, i, s->heap[0])) continue;
         s->heap[0] = i;
-        sift_worst(s, k, 0);
+        sift(s, k, 0, false);
     }
     for (int n = k; n--;) {
         ids[n] = s->heap[0];
         p[n] = exp(s->score[ids[n]]);
         s->heap[0] = s->heap[n];
-        sift_worst(s, n, 0);
+        sift(s, n, 0, false);
     }
     return k;
-}
-
-/* Restores the heap of the best of n tokens below position i. */
-static void sift(const Sampler *s, int n, int i) {
-    for (;;) {
-        int child = 2 * i + 1, moved = s->heap[i];
-        if (child >= n) return;
-        if (child + 1 < n && better(s, s->heap[child + 1], s->heap[child])) child++;
-        if (!better(s, s->heap[child], moved)) return;
-        s->heap[i] = s->heap[child];
-        s->heap[child] = moved;
-        i = child;
-    }
 }
 
 /* The best tokens in falling order, no more than reach `mass`. */
@@ -177,11 +165,11 @@ static int take_best(Sampler *s, double mass, int *ids, double *p) {
     int n = s->vocab, count = 0;
     double sum = 0;
     for (int i = 0; i < n; i++) s->heap[i] = i;
-    for (int i = n / 2 - 1; i >= 0; i--) sift(s, n, i);
+    for (int i = n / 2 - 1; i >= 0; i--) sift(s, n, i, true);
     while (n && sum < mass) {
         int id = s->heap[0];
         s->heap[0] = s->heap[--n];
-        sift(s, n, 0);
+        sift(s, n, 0, true);
         ids[count] = id;
         p[count] = exp(s->score[id]);
         sum += p[count++];
