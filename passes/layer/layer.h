@@ -124,6 +124,7 @@ typedef struct LayerChoice {
     int *letter; /* by op */
     int *place;  /* by value */
 } LayerChoice;
+LayerChoice *layer_choice_new(Arena *mem, const LayerGraph *g); /* zeros */
 
 /* What it takes. */
 typedef struct LayerMessages {

@@ -247,7 +247,7 @@ LayerProblem layer_problem(Arena *mem, const LayerGraph *g, LayerPrice price) {
 
 /* ---- solutions ---- */
 
-static LayerChoice *choice_new(Arena *mem, const LayerGraph *g) {
+LayerChoice *layer_choice_new(Arena *mem, const LayerGraph *g) {
     LayerChoice *c = NEW(mem, LayerChoice);
     c->seed = NEW_ARRAY(mem, int, (size_t)g->ngroups + 1);
     c->letter = NEW_ARRAY(mem, int, (size_t)g->nops + 1);
@@ -257,7 +257,7 @@ static LayerChoice *choice_new(Arena *mem, const LayerGraph *g) {
 
 static LayerChoice *choice_of(Arena *mem, const LayerGraph *g, const LayerProblem *p,
                               const int *state) {
-    LayerChoice *c = choice_new(mem, g);
+    LayerChoice *c = layer_choice_new(mem, g);
     for (int i = 0; i < g->ngroups; i++) c->seed[i] = state[p->group_var[i]];
     for (int i = 0; i < g->nops; i++)
         c->letter[i] =
@@ -294,7 +294,7 @@ static LayerChoice *solve(Arena *own, LayerGraph *g, LayerPrice price, double *l
 }
 
 static LayerChoice *copied(Arena *mem, const LayerGraph *g, const LayerChoice *from) {
-    LayerChoice *c = choice_new(mem, g);
+    LayerChoice *c = layer_choice_new(mem, g);
     memcpy(c->seed, from->seed, (size_t)g->ngroups * sizeof *c->seed);
     memcpy(c->letter, from->letter, (size_t)g->nops * sizeof *c->letter);
     memcpy(c->place, from->place, (size_t)g->nvalues * sizeof *c->place);

@@ -46,15 +46,12 @@ static void read_seeds(const LayerGraph *g, LayerChoice *c) {
 LayerChoice *layer_read(Arena *mem, const LayerGraph *g, const Module *sharded,
                         const char **why) {
     const Op *loop[2];
-    LayerChoice *c = NEW(mem, LayerChoice);
+    LayerChoice *c = layer_choice_new(mem, g);
     Axes axis = 0;
     *why = layer_loops(sharded, loop);
     if (*why) return NULL;
     for (int a = 0; a < sharded->mesh.naxes; a++)
         if (sharded->mesh.axis[a].size > 1) axis |= (Axes)(1u << a);
-    c->seed = NEW_ARRAY(mem, int, (size_t)g->ngroups + 1);
-    c->letter = NEW_ARRAY(mem, int, (size_t)g->nops + 1);
-    c->place = NEW_ARRAY(mem, int, (size_t)g->nvalues + 1);
     for (int part = 0; part < 2; part++)
         if (!read_function(g, part, op_func(loop[part]), axis, c)) {
             *why = "its layers have other ops";
