@@ -392,6 +392,15 @@ void job_choose_shape(Job *j) {
     choose_tokenizer(j);
 }
 
+Job *job_to_plan(Arena *mem, Config *cfg) {
+    Job *j = NEW(mem, Job);
+    *j =
+        (Job){.mem = mem, .plans = true, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    job_choose_model(j);
+    job_choose_shape(j);
+    return j;
+}
+
 DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {
     return (DataShape){.rows = rows,
                        .seq = j->seq,

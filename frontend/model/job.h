@@ -48,6 +48,8 @@ void job_choose_model(Job *j);
 /* Chooses the sizes: micro, batch, seq, shape and columns, once strategy and model are
  * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
 void job_choose_shape(Job *j);
+/* A job that plans, with strategy, model and sizes chosen as cfg says. */
+Job *job_to_plan(Arena *mem, Config *cfg);
 /* Does the model read more of a batch than tokens and labels, or columns? */
 bool job_full_batches(const Job *j);
 /* Memory of the batches that a run reads ahead; INT64_MAX / 2 when there are more. */

@@ -26,11 +26,7 @@ static Config config_of(const Config *cfg, int replicas, int ranks, bool sp,
 }
 
 static Job *job_of(Arena *mem, Config *cfg, PassOptions *o) {
-    Job *j = NEW(mem, Job);
-    *j =
-        (Job){.mem = mem, .plans = true, .cfg = cfg, .strategy = strategy_of_config(cfg)};
-    job_choose_model(j);
-    job_choose_shape(j);
+    Job *j = job_to_plan(mem, cfg);
     strategy_check(cfg, &j->strategy, job_spec(j), j->shape);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;

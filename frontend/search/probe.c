@@ -64,12 +64,8 @@ static const char from_sink[] =
     "simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap";
 
 static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine) {
-    Job *j = NEW(mem, Job);
+    Job *j = job_to_plan(mem, cfg);
     PassOptions o;
-    *j =
-        (Job){.mem = mem, .plans = true, .cfg = cfg, .strategy = strategy_of_config(cfg)};
-    job_choose_model(j);
-    job_choose_shape(j);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
     o = strategy_pass_options(cfg);

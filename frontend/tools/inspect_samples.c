@@ -59,11 +59,7 @@ static bool asks_model(const Config *cfg) {
 
 /* Weights that are not there are taken for those of the keys, as in a plan. */
 static Data *open_of_model(Arena *mem, const Inspection *x, Config *cfg) {
-    Job *j = NEW(mem, Job);
-    *j =
-        (Job){.mem = mem, .plans = true, .cfg = cfg, .strategy = strategy_of_config(cfg)};
-    job_choose_model(j);
-    job_choose_shape(j);
+    Job *j = job_to_plan(mem, cfg);
     DataShape shape = job_data_shape(j, 1, cfg->runner_config_max_steps);
     return data_open_split(mem, cfg, x->split, &shape);
 }
