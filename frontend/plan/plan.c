@@ -339,6 +339,14 @@ int plan_stage_count(const Plan *p) {
     return p->pipe ? p->pipe->schedule->stages : 1;
 }
 
+const Func **plan_entries(Arena *mem, const Plan *p) {
+    int stages = plan_stage_count(p);
+    const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
+    for (int k = 0; k < stages; k++)
+        entry[k] = p->pipe ? p->pipe->stage[k].entry : p->entry;
+    return entry;
+}
+
 const Plan *plan_largest(const Plan *p) {
     const Plan *most = p;
     for (int k = 0; p->pipe && k < plan_stage_count(p); k++)

@@ -203,6 +203,7 @@ enum { PLAN_PROFILE_BYTES = 26000000 };
 int64_t plan_process_bytes(const Config *cfg);
 /* 1 without a pipeline. */
 int plan_stage_count(const Plan *p);
+const Func **plan_entries(Arena *mem, const Plan *p); /* by stage */
 /* The plan of the stage that needs most memory. */
 const Plan *plan_largest(const Plan *all);
 /* Fails with EXIT_MEMORY when the plan with that and the batches is above

@@ -27,7 +27,7 @@ static void add_flag(Text *s, const char *key, bool v) {
 static void add_mesh(const Plan *p, Text *s) {
     const Mesh *m = &p->m->mesh;
     text_add(s, "  \"plan_hash\": \"%s\",\n", p->pipe ? p->pipe->hash : p->hash);
-    int stages = p->pipe ? p->pipe->schedule->stages : 1;
+    int stages = plan_stage_count(p);
     text_add(s, "  \"ranks\": %d,\n  \"mesh\": [", p->ranks * stages);
     for (int a = 0; a < m->naxes; a++) {
         text_add(s, "%s{\"axis\": ", a ? ", " : "");

@@ -435,7 +435,7 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
     add_work(&o);
     add_mesh(&o);
     if (p->pipe) add_stages(&o);
-    for (int k = 0; k < (p->pipe ? p->pipe->schedule->stages : 1); k++) {
+    for (int k = 0; k < plan_stage_count(p); k++) {
         Out stage = {mem, out, p->pipe ? &p->pipe->stage[k] : p};
         add_stage(&stage);
     }

@@ -13,11 +13,8 @@ int plan_threads(const Config *cfg, const Machine *m, int ranks) {
 void plan_set_machine(Arena *mem, Plan *p, const Machine *m, int threads) {
     int stages = plan_stage_count(p);
     if (!threads) threads = plan_threads(p->job->cfg, m, p->ranks * stages);
-    const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
     StepTime *t = NEW(mem, StepTime);
-    entry[0] = p->entry;
-    for (int k = 0; p->pipe && k < stages; k++) entry[k] = p->pipe->stage[k].entry;
-    *t = step_seconds(mem, m, entry, stages, threads);
+    *t = step_seconds(mem, m, plan_entries(mem, p), stages, threads);
     p->threads = threads;
     p->machine = m;
     p->time = t;

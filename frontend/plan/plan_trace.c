@@ -104,11 +104,9 @@ int plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
 }
 
 static RankProgram program_of(Arena *mem, const Plan *p) {
-    int stages = p->pipe ? p->pipe->schedule->stages : 1;
-    const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
-    for (int k = 0; k < stages; k++)
-        entry[k] = p->pipe ? p->pipe->stage[k].entry : p->entry;
-    RankProgram r = rank_program(mem, p->machine, entry, stages, p->threads);
+    int stages = plan_stage_count(p);
+    RankProgram r =
+        rank_program(mem, p->machine, plan_entries(mem, p), stages, p->threads);
     if (r.parts.share.places && stages > 1)
         fail(EXIT_CONFIG,
              "--trace: on machine %s %d stages share the cores of a host, and when each "

@@ -37,10 +37,7 @@ void seconds_open(Seconds *s, Plan *p, const Machine *m) {
     s->host_ranks = m->host_ranks ? MIN(m->host_ranks, s->all) : s->all;
     s->hosts = (int)divided_up(s->all, s->host_ranks);
     refuse_shared_cores(s);
-    const Func **entry = NEW_ARRAY(s->mem, const Func *, (size_t)stages);
-    for (int k = 0; k < stages; k++)
-        entry[k] = p->pipe ? p->pipe->stage[k].entry : p->entry;
-    s->program = rank_program(s->mem, m, entry, stages, p->threads);
+    s->program = rank_program(s->mem, m, plan_entries(s->mem, p), stages, p->threads);
 }
 
 /* ---- steps ---- */

@@ -175,7 +175,7 @@ void simulate_run(Simulation *s) {
     double start = clock_seconds();
     s->shrunk = plan_ranks(s->mem, s->job);
     check_memory(planned_bytes(s->shrunk), "what all ranks have");
-    int stages = s->shrunk->pipe ? s->shrunk->pipe->schedule->stages : 1;
+    int stages = plan_stage_count(s->shrunk);
     const Func **entry = NEW_ARRAY(s->mem, const Func *, (size_t)stages);
     for (int k = 0; k < stages; k++)
         entry[k] = s->shrunk->pipe ? s->shrunk->pipe->stage[k].entry : s->shrunk->entry;
