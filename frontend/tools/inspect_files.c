@@ -9,41 +9,8 @@
 
 /* .bin and .idx */
 
-enum { CODE_F64 = 6, CODE_F32 = 7 };
 static const char *const code_name[] = {"?",   "u8",  "i8",  "i16", "i32",
                                         "i64", "f64", "f32", "u16"};
-
-static double element(const unsigned char *p, int code) {
-    union {
-        int8_t i8;
-        int16_t i16;
-        uint16_t u16;
-        int32_t i32;
-        int64_t i64;
-        float f32;
-        double f64;
-    } v;
-    static const unsigned char bytes[] = {0, 1, 1, 2, 4, 8, 8, 4, 2};
-    memcpy(&v, p, bytes[code]);
-    switch (code) {
-    case 1:
-        return *p;
-    case 2:
-        return v.i8;
-    case 3:
-        return v.i16;
-    case 4:
-        return v.i32;
-    case 5:
-        return (double)v.i64;
-    case CODE_F64:
-        return v.f64;
-    case CODE_F32:
-        return v.f32;
-    default:
-        return v.u16;
-    }
-}
 
 /* The largest token; fails for one that is none. */
 static int64_t largest_token(const char *bin_name, const FileMap *bin,
@@ -51,7 +18,7 @@ static int64_t largest_token(const char *bin_name, const FileMap *bin,
     double limit = vocab > 0 ? (double)vocab : 2147483648.0;
     int64_t largest = -1;
     for (uint64_t at = 0; at < bin->n; at += (uint64_t)t->token_bytes) {
-        double v = element(bin->bytes + at, t->dtype_code);
+        double v = indexed_number(bin->bytes + at, t->dtype_code);
         if (!(v >= 0 && v < limit) || v != floor(v))
             fail(EXIT_DATA, "%s: offset %llu: token %.10g is outside the vocabulary%s%s",
                  bin_name, (unsigned long long)at, v, vocab > 0 ? " of --vocab_size" : "",

@@ -152,6 +152,8 @@ typedef struct IndexedTable {
     const unsigned char *pointers;  /* i64 [sequences], byte offsets in the .bin */
     const unsigned char *doc_index; /* i64 [documents + 1], sequence numbers */
 } IndexedTable;
+/* The number at p, of the element type with that code in a .idx. */
+double indexed_number(const unsigned char *p, int code);
 
 /* Reads and checks an .idx of `n` bytes that belongs to a .bin of `bin_bytes`. Layout and
  * meaning: Megatron-LM's indexed_dataset.py; every offset, length and count is checked.

@@ -210,6 +210,15 @@ static int64_t token_at(const unsigned char *p, int code) {
     }
 }
 
+double indexed_number(const unsigned char *p, int code) {
+    float f32;
+    double f64;
+    memcpy(&f32, p, code == CODE_F32 ? sizeof f32 : 0);
+    memcpy(&f64, p, code == CODE_F64 ? sizeof f64 : 0);
+    if (code == CODE_F64) return f64;
+    return code == CODE_F32 ? (double)f32 : (double)token_at(p, code);
+}
+
 /* The last of table[0 .. n) that is not above `value`; the table is sorted. */
 static int64_t last_not_above(const unsigned char *table, int64_t n, int64_t value) {
     int64_t low = 0, high = n;
@@ -232,14 +241,8 @@ static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t
     snprintf(where, sizeof where, "document %lld, offset %lld", (long long)document,
              (long long)offset);
     const unsigned char *p = x->bin.bytes + offset;
-    float f32;
-    double f64;
-    memcpy(&f32, p, t->dtype_code == CODE_F32 ? sizeof f32 : 0);
-    memcpy(&f64, p, t->dtype_code == CODE_F64 ? sizeof f64 : 0);
-    if (t->dtype_code == CODE_F32)
-        snprintf(token, sizeof token, "%g", (double)f32);
-    else if (t->dtype_code == CODE_F64)
-        snprintf(token, sizeof token, "%g", f64);
+    if (t->dtype_code == CODE_F32 || t->dtype_code == CODE_F64)
+        snprintf(token, sizeof token, "%g", indexed_number(p, t->dtype_code));
     else
         snprintf(token, sizeof token, "%lld", (long long)token_at(p, t->dtype_code));
     data_fail_token(d, x->bin_path, where, token);
