@@ -160,12 +160,9 @@ static int measure_each(Arena *mem, const Options *o, const char *list,
 }
 
 int cmd_calibrate(int argc, char **argv) {
-    Arena *mem = arena_new();
-    const Options *o = options_read(mem, COMMAND_calibrate, argc, argv);
-    if (!o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_calibrate, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
     const char *path = option_text(o, "--output"), *list = option_text(o, "-n");
     if (!path) path = "machine.yaml";
     int code;

@@ -315,6 +315,13 @@ Options *options_read(Arena *mem, CommandId command, int argc, char **argv) {
     return o;
 }
 
+Options *options_take(CommandId command, int argc, char **argv) {
+    Arena *mem = arena_new();
+    Options *o = options_read(mem, command, argc, argv);
+    if (!o) arena_free(mem);
+    return o;
+}
+
 /* ---- what was given ---- */
 
 bool option_given(const Options *o, const char *name) {

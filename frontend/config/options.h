@@ -66,6 +66,8 @@ typedef struct Options {
 /* Reads argv[1..]. Fails with EXIT_CONFIG. NULL: --help or -h was among them, and the usage
  * has been printed. */
 Options *options_read(Arena *mem, CommandId command, int argc, char **argv);
+/* The same in an arena of its own, the command's to use and to free. */
+Options *options_take(CommandId command, int argc, char **argv);
 
 /* By any name of a row of the command; another name is our bug. What was not given is
  * false, NULL or `otherwise`. */

@@ -57,12 +57,9 @@ static void check_options(const LaunchOptions *o) {
 }
 
 int cmd_launch(int argc, char **argv) {
-    Arena *mem = arena_new();
-    const Options *given = options_read(mem, COMMAND_launch, argc, argv);
-    if (!given) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *given = options_take(COMMAND_launch, argc, argv);
+    if (!given) return 0;
+    Arena *mem = given->mem;
     LaunchOptions o = options_of(given);
     check_options(&o);
     Machine m = machine_find(mem);

@@ -286,12 +286,9 @@ static Found find(Arena *mem, const Options *o, Text *out) {
 }
 
 int cmd_layer(int argc, char **argv) {
-    Arena *mem = arena_new();
-    const Options *o = options_read(mem, COMMAND_layer, argc, argv);
-    if (!o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_layer, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
     if (!o->nwords)
         fail(EXIT_CONFIG, "stator layer needs a configuration: stator layer CONFIG.yaml "
                           "-n RANKS [--machine FILE.yaml]");

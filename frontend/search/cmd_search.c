@@ -42,12 +42,9 @@ static SearchOptions read_options(Arena *mem, const Options *o) {
 
 int cmd_search(int argc, char **argv) {
     double start = clock_seconds();
-    Arena *mem = arena_new();
-    const Options *o = options_read(mem, COMMAND_search, argc, argv);
-    if (!o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_search, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
     if (!o->nwords)
         fail(EXIT_CONFIG,
              "stator search needs a configuration: stator search CONFIG.yaml "

@@ -130,12 +130,10 @@ static Plan plan_quietly(Arena *mem, Config *cfg, int64_t ranks, const struct Wa
 }
 
 int cmd_simulate(int argc, char **argv) {
-    Arena *mem = arena_new();
-    Given g = {.mem = mem, .o = options_read(mem, COMMAND_simulate, argc, argv)};
-    if (!g.o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_simulate, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
+    Given g = {.mem = mem, .o = o};
     if (argc < 2)
         fail(EXIT_CONFIG, "stator simulate needs a configuration: stator simulate "
                           "CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]");

@@ -235,12 +235,9 @@ static void to_stator(Convert *c) {
 }
 
 int cmd_convert(int argc, char **argv) {
-    Convert c = {.mem = arena_new()};
-    const Options *o = options_read(c.mem, COMMAND_convert, argc, argv);
-    if (!o) {
-        arena_free(c.mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_convert, argc, argv);
+    if (!o) return 0;
+    Convert c = {.mem = o->mem};
     bool hf = option_choice(o, "--to", 0) == 0;
     if (!option_given(o, "--to"))
         fail(EXIT_CONFIG, "to what: write --to hf or --to stator");

@@ -138,12 +138,9 @@ static void check_options(const Options *o) {
 }
 
 int cmd_inspect(int argc, char **argv) {
-    Arena *mem = arena_new();
-    const Options *o = options_read(mem, COMMAND_inspect, argc, argv);
-    if (!o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_inspect, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
     if (!o->nwords || !o->word[0][0])
         fail(EXIT_CONFIG, "inspect needs a path: stator inspect FILE|FOLDER, or stator "
                           "inspect CONFIG.yaml --split train; stator help inspect");

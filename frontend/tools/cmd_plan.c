@@ -72,12 +72,9 @@ static void set_rates(const Options *o, Plan *p) {
 
 int cmd_plan(int argc, char **argv) {
     double start = clock_seconds();
-    Arena *mem = arena_new();
-    const Options *o = options_read(mem, COMMAND_plan, argc, argv);
-    if (!o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_plan, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
     if (argc < 2)
         fail(EXIT_CONFIG,
              "stator plan needs a configuration: stator plan CONFIG.yaml "

@@ -340,12 +340,9 @@ static void end_ranks(void) {
 }
 
 int cmd_predict(int argc, char **argv) {
-    Arena *mem = arena_new();
-    const Options *o = options_read(mem, COMMAND_predict, argc, argv);
-    if (!o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_predict, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
     if (!o->nwords)
         fail(EXIT_CONFIG,
              "stator predict needs a run folder, a checkpoint, a Hugging Face "

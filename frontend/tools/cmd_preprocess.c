@@ -202,12 +202,9 @@ static void clean_up(Run *r) {
 }
 
 int cmd_preprocess(int argc, char **argv) {
-    Arena *mem = arena_new();
-    const Options *given = options_read(mem, COMMAND_preprocess, argc, argv);
-    if (!given) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *given = options_take(COMMAND_preprocess, argc, argv);
+    if (!given) return 0;
+    Arena *mem = given->mem;
     Work *o = NEW(mem, Work);
     *o = work_of(mem, given);
     Run *r = NEW(mem, Run);

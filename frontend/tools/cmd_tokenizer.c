@@ -190,12 +190,9 @@ static int decode(const Options *o) {
 }
 
 int cmd_tokenizer(int argc, char **argv) {
-    Arena *mem = arena_new();
-    const Options *o = options_read(mem, COMMAND_tokenizer, argc, argv);
-    if (!o) {
-        arena_free(mem);
-        return 0;
-    }
+    const Options *o = options_take(COMMAND_tokenizer, argc, argv);
+    if (!o) return 0;
+    Arena *mem = o->mem;
     int code = 0;
     const char *what = o->nwords ? o->word[0] : "";
     bool trains = !strcmp(what, "train");
