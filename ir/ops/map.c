@@ -405,27 +405,15 @@ void vjp_softcap(Grad *g, Op *op, Value *dy) {
     g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, dy, less, NULL));
 }
 
-/* Activations whose slope is an op of its own: kind(x, g). */
-static void vjp_by(Grad *g, Op *op, Value *dy, int kind) {
-    g->add(g, op->in[0], build1(&g->b, kind, NULL, op->in[0], dy, NULL));
-}
+/* Activations whose slope is an op of its own, name_grad(x, dy). */
+#define VJP_BY(name)                                                                     \
+    void vjp_##name(Grad *g, Op *op, Value *dy) {                                        \
+        g->add(g, op->in[0],                                                             \
+               build1(&g->b, OP_##name##_grad, NULL, op->in[0], dy, NULL));              \
+    }
 
-void vjp_relu(Grad *g, Op *op, Value *dy) {
-    vjp_by(g, op, dy, OP_relu_grad);
-}
-
-void vjp_gelu(Grad *g, Op *op, Value *dy) {
-    vjp_by(g, op, dy, OP_gelu_grad);
-}
-
-void vjp_gelu_erf(Grad *g, Op *op, Value *dy) {
-    vjp_by(g, op, dy, OP_gelu_erf_grad);
-}
-
-void vjp_fast_gelu(Grad *g, Op *op, Value *dy) {
-    vjp_by(g, op, dy, OP_fast_gelu_grad);
-}
-
-void vjp_silu(Grad *g, Op *op, Value *dy) {
-    vjp_by(g, op, dy, OP_silu_grad);
-}
+VJP_BY(relu)
+VJP_BY(gelu)
+VJP_BY(gelu_erf)
+VJP_BY(fast_gelu)
+VJP_BY(silu)
