@@ -61,60 +61,34 @@ static void add_rows(const Found *f, bool params) {
     }
 }
 
-static void add_line(const Found *f, const char *what, double (*of)(const Candidate *)) {
+static void add_value(const Found *f, double v) {
+    text_add(f->out, " %-20s", isnan(v) ? "-" : human(v, "").s);
+}
+
+static void add_cost(const Found *f, const char *what, size_t of, double unit) {
     text_add(f->out, "  %-*s", f->name_width, what);
     for (int l = 0; l < LAYOUTS; l++) {
-        double v = of(&f->layout[l]);
-        if (isnan(v))
-            text_add(f->out, " %-20s", "-");
-        else
-            text_add(f->out, " %-20s", human(v, "").s);
+        const Candidate *c = &f->layout[l];
+        double v = *(const double *)((const char *)&c->cost + of);
+        add_value(f, c->choice ? unit * v : NAN);
     }
     text_add(f->out, "\n");
 }
 
-static double cost_or_nan(const Candidate *l, double v) {
-    return l->choice ? v : NAN;
+static void add_costs(const Found *f) {
+    add_cost(f, "us of a layer and micro-batch", offsetof(LayerCost, seconds), 1e6);
+    add_cost(f, "  compute", offsetof(LayerCost, compute), 1e6);
+    add_cost(f, "  messages", offsetof(LayerCost, messages), 1e6);
+    add_cost(f, "  its share of the update", offsetof(LayerCost, step), 1e6);
+    text_add(f->out, "  %-*s", f->name_width, "us of the planned layer");
+    for (int l = 0; l < LAYOUTS; l++) {
+        const LayerPlanned *p = &f->layout[l].planned;
+        add_value(f, p->refused ? NAN : 1e6 * p->seconds);
+    }
+    text_add(f->out, "\n");
+    add_cost(f, "bytes of weights and states", offsetof(LayerCost, weight_bytes), 1);
+    add_cost(f, "bytes kept for backward", offsetof(LayerCost, kept_bytes), 1);
 }
-
-static double all_of(const Candidate *l) {
-    return cost_or_nan(l, 1e6 * l->cost.seconds);
-}
-
-static double compute_of(const Candidate *l) {
-    return cost_or_nan(l, 1e6 * l->cost.compute);
-}
-
-static double messages_of(const Candidate *l) {
-    return cost_or_nan(l, 1e6 * l->cost.messages);
-}
-
-static double step_of(const Candidate *l) {
-    return cost_or_nan(l, 1e6 * l->cost.step);
-}
-
-static double weights_of(const Candidate *l) {
-    return cost_or_nan(l, l->cost.weight_bytes);
-}
-
-static double kept_of(const Candidate *l) {
-    return cost_or_nan(l, l->cost.kept_bytes);
-}
-
-static double planned_of(const Candidate *l) {
-    return l->planned.refused ? NAN : 1e6 * l->planned.seconds;
-}
-
-static const struct {
-    const char *what;
-    double (*of)(const Candidate *);
-} lines[] = {{"us of a layer and micro-batch", all_of},
-             {"  compute", compute_of},
-             {"  messages", messages_of},
-             {"  its share of the update", step_of},
-             {"us of the planned layer", planned_of},
-             {"bytes of weights and states", weights_of},
-             {"bytes kept for backward", kept_of}};
 
 static void add_messages(const Found *f, LayerPart part, int kind) {
     bool any = false;
@@ -178,7 +152,7 @@ static void print_found(const Found *f) {
     add_rows(f, true);
     add_rows(f, false);
     text_add(f->out, "\n");
-    for (int i = 0; i < ARRAY_LEN(lines); i++) add_line(f, lines[i].what, lines[i].of);
+    add_costs(f);
     for (int part = 0; part < LAYER_PARTS; part++)
         for (int k = 0; k < OP_COUNT; k++) add_messages(f, (LayerPart)part, k);
     for (int l = 1; l < LAYOUTS; l++)
