@@ -129,9 +129,9 @@ static void keep_module(const Train *t) {
 /* The module will be next to the configuration, which names it there, so that the folder can
  * be moved. */
 static void name_files_from_folder(const Train *t) {
+    config_keep_files(t->job.cfg, t->run_dir);
     if (t->job.module.path && t->job.cfg->model_file[0])
         config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
-    config_keep_machine(t->job.cfg, t->run_dir);
 }
 
 /* In the run folder, and with the checkpoints, which may go elsewhere. */
@@ -171,7 +171,6 @@ static const char *begun_from(const Train *t) {
 
 void report_keep(const Train *t) {
     if (comm_rank() != 0) return;
-    config_keep_files(t->job.cfg, t->run_dir);
     keep_module(t);
     Text config = text_new(t->mem);
     config_print_run(t->job.cfg, begun_from(t), &config);
