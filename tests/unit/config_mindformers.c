@@ -243,7 +243,7 @@ TEST_LIMIT(a_model_of_config_json_without_weights, 120) {
     runs_expect_same_losses(again, named, 3);
     write_text(in_temp("none.yaml"),
                arena_printf(mem(), "pretrained_model_dir: /nowhere\n%s", text));
-    RUN_EXPECT(EXIT_CONFIG, words(in_temp("none.yaml"), run[0], ""));
+    RUN_EXPECT(EXIT_CONFIG, words(in_temp("none.yaml"), in_temp("run5"), ""));
     SAID_EXPECT("none.yaml:1:23: error: there is no folder /nowhere");
 }
 
