@@ -4,7 +4,7 @@
 #include "frontend/search/record.h"
 #include "frontend/search/search.h"
 #include "passes/estimate/schedule_shared.h"
-#include "passes/layer/factors.h"
+#include "passes/layer/eliminate.h"
 
 /* By set of axes: where the members of groups within a replica are; and how many times as long
  * compute takes where ranks of a stage share cores. */

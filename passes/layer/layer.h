@@ -10,7 +10,7 @@
 #define STATOR_LAYER_H
 #include "ir/placement.h"
 #include "passes/estimate/func_seconds.h"
-#include "passes/layer/factors.h"
+#include "passes/layer/eliminate.h"
 
 /* A placement over the axis: whole, dimension d split (1 + d), or a partial sum, which is
  * behind the dimensions: 1 + rank. */
