@@ -7,7 +7,6 @@
 #include "frontend/model/source.h"
 #include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
-#include "runtime/text/along.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -134,12 +133,7 @@ static void open_tokenizer(Convert *c) {
 
 /* The tokenizer of weights that were in the folder before is not that of these. */
 static void drop_tokenizer(const Convert *c) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
-                                        "vocab.json", "merges.txt", "tokenizer.model"};
-    if (same_folder(c->source.path, c->out)) return;
-    for (int i = 0; i < ARRAY_LEN(names); i++)
-        unlink(path_join(c->mem, c->out, names[i]));
-    along_remove_others(NULL, 0, c->out);
+    if (!same_folder(c->source.path, c->out)) tokenizer_remove(c->out);
 }
 
 static void keep_tokenizer(const Convert *c) {

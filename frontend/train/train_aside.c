@@ -96,8 +96,8 @@ static void copy_file(const char *from, const char *to, const char *name) {
         char *folder = arena_strdup(mem, copy);
         *strrchr(folder, '/') = 0;
         int error = dir_make(folder);
-        if (!error) error = file_write_atomic(copy, bytes, n);
-        if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", copy, strerror(error));
+        if (error) fail(EXIT_CHECKPOINT, "cannot make %s: %s", folder, strerror(error));
+        file_write(copy, bytes, n, EXIT_CHECKPOINT);
     }
     arena_free(mem);
 }
@@ -120,15 +120,9 @@ static bool are_of_folder(const Train *t) {
     return same_folder(named, t->ckpt_dir);
 }
 
-static void remove_tokenizer(const Train *t, const char *folder) {
-    int n;
-    const char *const *name = tokenizer_files_in(t->mem, folder, &n);
-    for (int i = 0; i < n; i++) unlink(path_join(t->mem, folder, name[i]));
-}
-
 /* The folder stays, as what else is in it may be of nobody's run. */
 static void move_all_checkpoints(const Train *t) {
-    static const char *const along[] = {"latest", RUN_PRODUCTS};
+    static const char *const along[] = {CKPT_LATEST, RUN_PRODUCTS};
     const char *to = checkpoints_aside(t);
     bool own = are_of_folder(t);
     int error = dir_make(to);
@@ -140,8 +134,8 @@ static void move_all_checkpoints(const Train *t) {
         const char *path = path_join(t->mem, t->ckpt_dir, along[i]);
         if (file_exists(path)) move(path, path_join(t->mem, to, along[i]));
     }
-    remove_tokenizer(t, t->ckpt_dir);
-    if (own) remove_tokenizer(t, t->run_dir);
+    tokenizer_remove(t->ckpt_dir);
+    if (own) tokenizer_remove(t->run_dir);
     report_say(t, "note: the checkpoints of an earlier run in %s are now in %s",
                t->ckpt_dir, to);
 }

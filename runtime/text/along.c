@@ -64,8 +64,8 @@ void along_write(const FileAlong *f, int n, const char *dir) {
     for (int i = 0; i < n; i++) {
         const char *path = path_join(mem, dir, f[i].name);
         int error = strchr(f[i].name, '/') ? dir_make(path_join(mem, dir, TEMPLATES)) : 0;
-        if (!error) error = file_write_atomic(path, f[i].bytes, f[i].n);
         if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+        file_write(path, f[i].bytes, f[i].n, EXIT_DATA);
     }
     arena_free(mem);
 }

@@ -313,17 +313,26 @@ static bool holds_another(Arena *mem, const char *dir, const Text *json) {
     return n != json->n || memcmp(was, json->s, n);
 }
 
+static const char *const own_files[] = {JSON_NAME, CONFIG_NAME, "vocab.json",
+                                        "merges.txt", "tokenizer.model"};
+
 const char *const *tokenizer_files_in(Arena *mem, const char *dir, int *n) {
-    static const char *const made[] = {JSON_NAME, CONFIG_NAME, "vocab.json",
-                                       "merges.txt"};
-    const char **name = NULL, *const * along;
-    int count, cap = 0;
+    int nalong, cap = 0;
+    const char *const *along = along_names(mem, dir, &nalong), **name = NULL;
     *n = 0;
-    for (int i = 0; i < ARRAY_LEN(made); i++)
-        if (file_exists(path_join(mem, dir, made[i]))) PUSH(mem, name, *n, cap, made[i]);
-    along = along_names(mem, dir, &count);
-    for (int i = 0; i < count; i++) PUSH(mem, name, *n, cap, along[i]);
+    for (int i = 0; i < ARRAY_LEN(own_files); i++)
+        if (file_exists(path_join(mem, dir, own_files[i])))
+            PUSH(mem, name, *n, cap, own_files[i]);
+    for (int i = 0; i < nalong; i++) PUSH(mem, name, *n, cap, along[i]);
     return name;
+}
+
+void tokenizer_remove(const char *dir) {
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(own_files); i++)
+        unlink(path_join(mem, dir, own_files[i]));
+    along_remove_others(NULL, 0, dir);
+    arena_free(mem);
 }
 
 const char *tokenizer_files(Arena *mem, const Tokenizer *t) {

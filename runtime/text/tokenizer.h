@@ -113,6 +113,8 @@ Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size);
  * BPE that does not come from a tokenizer.json, and the other files as they were; those that
  * another tokenizer has left there are removed. Fails with EXIT_DATA when it cannot. */
 void tokenizer_write(const Tokenizer *t, const char *dir);
+/* Removes the files of a tokenizer from a folder. */
+void tokenizer_remove(const char *dir);
 /* The names of the files of a tokenizer that are in a folder, *n of them, tokenizer.json first. */
 const char *const *tokenizer_files_in(Arena *mem, const char *dir, int *n);
 /* The names of the files that it writes, with commas between. */
