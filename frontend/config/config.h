@@ -74,8 +74,10 @@ bool config_given(const Config *cfg, const char *path);
 /* The value that applies, as text (an enumeration by its name, memory as "30GB"). */
 const char *config_value(const Config *cfg, Arena *a, const char *path);
 
+/* Does a run go on with all of a checkpoint that is named, and take not its weights alone? */
+bool config_resumes(const Config *cfg);
 /* What a run with `resume: auto` goes on from while its own folder has no checkpoint:
- * load_checkpoint, where not its weights alone are asked for; "": nothing. */
+ * load_checkpoint, where config_resumes; "": nothing. */
 const char *config_resume_else(const Config *cfg);
 
 /* A size as it is written, and in the steps of 1000 that messages count in: "31GB (33.3 GB in

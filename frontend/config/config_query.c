@@ -145,9 +145,13 @@ bool config_has_source(const Config *c) {
     return c->init_from[0] || c->pretrained_model_dir[0];
 }
 
-const char *config_resume_else(const Config *c) {
+bool config_resumes(const Config *c) {
     bool weights = config_given(c, "resume_training") && !c->resume_training;
-    return c->run_mode == RUN_TRAIN && !weights ? c->resume_or_finetune_checkpoint : "";
+    return c->run_mode == RUN_TRAIN && !weights;
+}
+
+const char *config_resume_else(const Config *c) {
+    return config_resumes(c) ? c->resume_or_finetune_checkpoint : "";
 }
 
 void config_check_agree(const Config *cfg, const char *a, const char *b) {

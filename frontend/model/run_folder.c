@@ -16,12 +16,9 @@ const char *run_names_checkpoints(Arena *mem, const char *run) {
 }
 
 bool has_checkpoints(Arena *mem, const char *folder) {
-    struct stat st;
     CkptEntry *e;
     int n = 0;
-    if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode) ||
-        ckpt_list(mem, folder, &e, &n) != 0)
-        return false;
+    if (!dir_exists(folder) || ckpt_list(mem, folder, &e, &n) != 0) return false;
     for (int i = 0; i < n; i++)
         if (!e[i].tmp) return true;
     return false;

@@ -176,9 +176,7 @@ void simulate_run(Simulation *s) {
     s->shrunk = plan_ranks(s->mem, s->job);
     check_memory(planned_bytes(s->shrunk), "what all ranks have");
     int stages = plan_stage_count(s->shrunk);
-    const Func **entry = NEW_ARRAY(s->mem, const Func *, (size_t)stages);
-    for (int k = 0; k < stages; k++)
-        entry[k] = s->shrunk->pipe ? s->shrunk->pipe->stage[k].entry : s->shrunk->entry;
+    const Func **entry = plan_entries(s->mem, s->shrunk);
     if (s->ir) entry = read_ir(s->mem, s->ir, s->job, s->shrunk, stages);
     const Func *alone = program_of_one(s->mem, s->job);
     rt_set_threads(1); /* the interpreter has one; more would only wait for it */

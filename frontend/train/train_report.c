@@ -163,10 +163,7 @@ void report_open(Train *t) {
 
 /* The checkpoint that `resume` names, while the folder has none of its own. */
 static const char *begun_from(const Train *t) {
-    const Config *cfg = t->job.cfg;
-    bool weights = cfg->run_mode != RUN_TRAIN ||
-                   (config_given(cfg, "resume_training") && !cfg->resume_training);
-    return t->saved_step < 0 && !weights ? t->named : NULL;
+    return t->saved_step < 0 && config_resumes(t->job.cfg) ? t->named : NULL;
 }
 
 void report_keep(const Train *t) {

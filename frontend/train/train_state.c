@@ -309,21 +309,11 @@ static bool load_latest(Train *t, const char *dir, char **state) {
     return true;
 }
 
-/* As rank 0 sees it. */
-static const char *of_latest(const Train *t, const char *path) {
-    const char *folder = comm_rank() == 0 ? ckpt_of_latest(t->mem, path) : path;
-    int64_t n = comm_max_i64(comm_rank() == 0 ? (int64_t)strlen(folder) : 0);
-    char *to = arena_alloc(t->mem, (size_t)n + 1);
-    if (comm_rank() == 0) memcpy(to, folder, (size_t)n + 1);
-    comm_broadcast(to, (size_t)n + 1, 0);
-    return to;
-}
-
 /* `resume` names a checkpoint, a run folder, a folder of checkpoints or its file `latest`; as
  * rank 0 sees it, the others may not see it at all. */
 static void load_named(Train *t, const char *path, char **state) {
-    path = of_latest(t, path);
     bool root = comm_rank() == 0;
+    path = comm_broadcast_text(t->mem, root ? ckpt_of_latest(t->mem, path) : path);
     bool one = root && file_exists(path_join(t->mem, path, "manifest.json"));
     if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
