@@ -1,6 +1,7 @@
 /* pieces.c (test) - what programs have in common is compiled once: products and attention of a
  * shape are objects of their own in the cache. */
 #include "codegen/cache.h"
+#include "codegen/codegen.h"
 #include "runs.h"
 #include <dirent.h>
 
@@ -96,4 +97,34 @@ TEST_LIMIT(pieces_that_do_not_link_are_made_again, 240) {
     closedir(d);
     arena_free(a);
     EXPECT_INT(bad, 1); /* that of the program before */
+}
+
+/* Lowers a sum times `by`, whatever is kept; how many objects that adds to the cache. */
+static int lowered(const char *by) {
+    const char *text = arena_printf(mem(),
+                                    "module @t mesh() level(local)\n"
+                                    "func @t:model(%%x: f32[4,16]) -> (f32[4]) {\n"
+                                    "  %%s = sum %%x {mk->m} : f32[4]\n"
+                                    "  %%y = scale %%s {by=%s} : f32[4]\n"
+                                    "  return %%y\n}\n",
+                                    by);
+    PassOptions po = pass_options_default();
+    CompileOptions co = {.threads = 1, .lower_anew = true};
+    Module *m = module_parse(mem(), "lowered.ir", text, strlen(text));
+    int before = objects();
+    Program *p = program_make(mem(), m, "fuse,memplan", &po, &co);
+    EXPECT(!p->cached);
+    program_allocate(p, NULL, 0);
+    for (int i = 0; i < 64; i++) ((float *)p->arg[0])[i] = 1;
+    program_run(p);
+    EXPECT(*(float *)p->ret[0] == (float)(16 * atof(by)));
+    program_free(p);
+    return objects() - before;
+}
+
+TEST(modules_are_found_by_their_llvm_ir) {
+    setenv("STATOR_CACHE", in_temp("cache"), 1);
+    EXPECT_INT(lowered("2"), 1);
+    EXPECT_INT(lowered("2"), 0);
+    EXPECT_INT(lowered("3"), 1);
 }
