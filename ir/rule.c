@@ -293,6 +293,7 @@ uint32_t dims_mask(const Dims *d, int term) {
     for (int k = 0; k < d->rank[term]; k++) mask |= 1u << d->term[term][k];
     return mask;
 }
+
 void dims_strides(const Dims *d, int term, int64_t stride[MAX_DIMS]) {
     int64_t s = 1;
     for (int i = 0; i < d->n; i++) stride[i] = 0;

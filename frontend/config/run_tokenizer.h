@@ -7,8 +7,8 @@
 
 /* The files of the tokenizer that the keys name; else of the one beside the data
  * (data_tokenizer_dir); else of tokenizer_of_folder of init_from or load_checkpoint, or of
- * output_dir when these are gone. All fields are NULL when there is none. Fails with EXIT_CONFIG when the pairs of a blend were
- * made by several. */
+ * output_dir when these are gone. All fields are NULL when there is none. Fails with EXIT_CONFIG
+ * when the pairs of a blend were made by several. */
 TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg);
 /* Does the spec name files, so that tokens are no bytes? */
 bool run_tokenizer_found(const TokenizerSpec *s);

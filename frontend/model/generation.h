@@ -6,7 +6,7 @@
 #include "frontend/model/model.h"
 #include "runtime/text/sampler.h"
 
-/* What the file in `dir` says, if there is one, into s->ends and s->choices. TokenChoices are read
+/* What the file in `dir` says, if there is one, into s->ends and s->choices. Choices are read
  * as transformers means them: one that names some and not do_sample never samples, and one
  * that samples without top_k takes 50. Fails with EXIT_CONFIG at its place. */
 void generation_read(Arena *mem, const char *dir, ModelSpec *s);
