@@ -28,7 +28,7 @@ static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
     copy.parallel_config_micro_batch_num = c->micro;
     copy.micro_batch_interleave_num = 1;
     Job j = {.mem = own, .cfg = &copy, .spec = s->job.spec, .has_spec = true};
-    LayerAsk ask = {&j, c->tp, {s->o.machine, s->threads}, s->orders};
+    LayerAsk ask = {&j, c->tp, {s->o.machine, s->threads}, s->known};
     double room = search_room(s), bound;
     LayerGraph *g = layer_probe_graph(own, &ask);
     LayerChoice *best = layer_solve_within(
@@ -71,7 +71,7 @@ const Inside *search_inside(Search *s, const Choice *c) {
     while (in && (in->tp != c->tp || in->batch != c->batch || in->micro != c->micro))
         in = in->next;
     if (!in) {
-        if (!s->orders) s->orders = factors_orders(s->mem);
+        if (!s->known) s->known = layer_known(s->mem);
         in = NEW(s->mem, Inside);
         *in = (Inside){
             .tp = c->tp, .batch = c->batch, .micro = c->micro, .next = s->inside};

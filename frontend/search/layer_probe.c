@@ -43,7 +43,7 @@ LayerGraph *layer_probe_graph(Arena *mem, const LayerAsk *a) {
     Module *m = job_build_step(j, &o);
     passes_run(m, "simplify", &o);
     LayerGraph *g = layer_graph(mem, m, &o, a->ranks, a->machine);
-    g->orders = a->orders ? a->orders : factors_orders(mem);
+    g->known = a->known ? a->known : layer_known(mem);
     return g;
 }
 

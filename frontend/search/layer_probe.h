@@ -10,7 +10,7 @@ typedef struct LayerAsk {
     const Job *job; /* its model */
     int ranks;      /* of the axis */
     LayerMachine machine;
-    FactorOrders *orders; /* of other graphs too; NULL: its own */
+    LayerKnown *known; /* of other graphs too; NULL: its own */
 } LayerAsk;
 
 /* The graph, of micro-batches as the configuration has them for a replica. */

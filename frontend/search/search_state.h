@@ -4,7 +4,7 @@
 #include "frontend/search/record.h"
 #include "frontend/search/search.h"
 #include "passes/estimate/schedule_shared.h"
-#include "passes/layer/eliminate.h"
+#include "passes/layer/layer.h"
 
 /* By set of axes: where the members of groups within a replica are; and how many times as long
  * compute takes where ranks of a stage share cores. */
@@ -85,7 +85,7 @@ struct Search {
     const ProbeUpdate **update; /* that probes share */
     int nupdates, update_cap;
     Inside *inside;
-    FactorOrders *orders; /* of layers' problems */
+    LayerKnown *known; /* of layers */
     ChunkTimes times;
     int64_t choices;
     Record *record;   /* NULL: nothing is kept */

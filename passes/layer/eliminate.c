@@ -211,6 +211,8 @@ static Order known_order(Arena *mem, const Elimination *e, FactorOrders *known) 
     return k->order;
 }
 
+/* ---- tables that are added up ---- */
+
 /* How far entries of t lie apart when a variable goes to its next state. */
 static int64_t stride_of(const Elimination *e, const Table *t, int var) {
     int64_t stride = 1;
@@ -225,82 +227,156 @@ static bool has_var(const Table *t, int var) {
     return false;
 }
 
-typedef struct Addend { /* a table that the variable is in */
-    const double *cost;
-    int64_t *stride; /* by variable of the step */
-    int64_t own;     /* of the variable */
-    int64_t at;
+typedef struct Addend {
+    const double *cost; /* of the entry that the walk is at */
+    int64_t *stride;    /* by variable of the walk */
+    int64_t row;        /* of the last of them */
+    int64_t own;        /* of the variable that is eliminated */
 } Addend;
 
-static int find_addends(Elimination *e, const Step *s, Addend *add) {
-    int n = 0;
-    for (int i = 0; i < e->ntables; i++) {
-        Table *t = &e->table[i];
-        if (t->used || !has_var(t, s->var)) continue;
-        add[n] = (Addend){.cost = t->cost, .own = stride_of(e, t, s->var)};
-        add[n].stride = NEW_ARRAY(e->mem, int64_t, (size_t)s->over.n + 1);
-        for (int k = 0; k < s->over.n; k++)
-            add[n].stride[k] = stride_of(e, t, s->over.var[k]);
-        t->used = true;
-        n++;
+/* Goes through the entries of a table, and through the same of those that are added up. */
+typedef struct Walk {
+    const int *states;
+    Table over;
+    int *at;      /* by variable: its state */
+    int64_t rows; /* of entries that differ in the last variable alone */
+    int row_n;    /* entries of one */
+    Addend *add;
+    int n;
+} Walk;
+
+static Walk walk(const Elimination *e, Table over, const Table *in, int n, int own) {
+    Walk w = {.states = e->states, .over = over, .rows = 1, .row_n = 1, .n = n};
+    w.at = NEW_ARRAY(e->mem, int, (size_t)over.n + 1);
+    w.add = NEW_ARRAY(e->mem, Addend, (size_t)n + 1);
+    for (int k = 0; k < over.n; k++) {
+        w.rows *= w.row_n;
+        w.row_n = e->states[over.var[k]];
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t *stride = NEW_ARRAY(e->mem, int64_t, (size_t)over.n + 1);
+        for (int k = 0; k < over.n; k++) stride[k] = stride_of(e, &in[i], over.var[k]);
+        w.add[i] = (Addend){.cost = in[i].cost,
+                            .stride = stride,
+                            .row = over.n ? stride[over.n - 1] : 0,
+                            .own = own < 0 ? 0 : stride_of(e, &in[i], own)};
+    }
+    return w;
+}
+
+static void next_row(Walk *w) {
+    for (int k = w->over.n - 1; k-- > 0;) {
+        int states = w->states[w->over.var[k]];
+        bool around = ++w->at[k] == states;
+        for (int i = 0; i < w->n; i++)
+            w->add[i].cost += (around ? 1 - states : 1) * w->add[i].stride[k];
+        if (!around) return;
+        w->at[k] = 0;
+    }
+}
+
+static Table together(const Elimination *e, const Table *a, const Table *b) {
+    Table t = {.var = NEW_ARRAY(e->mem, int, (size_t)(a->n + b->n) + 1)};
+    for (int v = 0; v < e->n; v++)
+        if (has_var(a, v) || has_var(b, v)) t.var[t.n++] = v;
+    return t;
+}
+
+static double entries_of(const Elimination *e, const Table *t) {
+    double n = 1;
+    for (int k = 0; k < t->n; k++) n *= e->states[t->var[k]];
+    return n;
+}
+
+static Table added_up(const Elimination *e, const Table in[2]) {
+    Table t = together(e, &in[0], &in[1]);
+    double *sum = t.cost = NEW_ARRAY(e->mem, double, (size_t)entries_of(e, &t));
+    Walk w = walk(e, t, in, 2, -1);
+    for (int64_t r = 0; r < w.rows; r++, next_row(&w)) {
+        const double *a = w.add[0].cost, *b = w.add[1].cost;
+        int64_t da = w.add[0].row, db = w.add[1].row;
+        for (int i = 0; i < w.row_n; i++) *sum++ = a[i * da] + b[i * db];
+    }
+    return t;
+}
+
+/* Two of n tables that together have the fewest entries, which it returns. */
+static double smallest_pair(const Elimination *e, const Table *in, int n, int pair[2]) {
+    double least = INFINITY;
+    for (int i = 0; i < n; i++)
+        for (int k = i + 1; k < n; k++) {
+            Table t = together(e, &in[i], &in[k]);
+            double size = entries_of(e, &t);
+            if (!(size < least)) continue;
+            least = size;
+            pair[0] = i, pair[1] = k;
+        }
+    return least;
+}
+
+/* Small ones are added up once, rather than at each entry of the whole. */
+static int add_up_small(const Elimination *e, Table *in, int n, double whole) {
+    int pair[2];
+    while (n > 1 && smallest_pair(e, in, n, pair) * 4 <= whole) {
+        in[pair[0]] = added_up(e, (Table[]){in[pair[0]], in[pair[1]]});
+        in[pair[1]] = in[--n];
     }
     return n;
 }
 
-/* The sums of all states, two tables at a time; `sum` has room for them. */
-static void add_states(const Addend *add, int n, int states, double *restrict sum) {
+static int find_tables(Elimination *e, int v, Table *in) {
+    int n = 0;
+    for (int i = 0; i < e->ntables; i++) {
+        Table *t = &e->table[i];
+        if (t->used || !has_var(t, v)) continue;
+        in[n++] = *t;
+        t->used = true;
+    }
+    return n;
+}
+
+/* ---- step by step ---- */
+
+/* The sums of all states at an entry of the row, two tables at a time. */
+static void add_states(const Walk *w, int entry, int states, double *restrict sum) {
     static const double nothing = 0;
-    if (!n) memset(sum, 0, (size_t)states * sizeof *sum);
-    for (int i = 0; i < n; i += 2) {
-        bool two = i + 1 < n;
-        const double *a = add[i].cost + add[i].at;
-        const double *b = two ? add[i + 1].cost + add[i + 1].at : &nothing;
-        int64_t da = add[i].own, db = two ? add[i + 1].own : 0;
+    if (!w->n) memset(sum, 0, (size_t)states * sizeof *sum);
+    for (int i = 0; i < w->n; i += 2) {
+        const Addend *add = &w->add[i];
+        bool two = i + 1 < w->n;
+        const double *a = add->cost + entry * add->row;
+        const double *b = two ? add[1].cost + entry * add[1].row : &nothing;
+        int64_t da = add->own, db = two ? add[1].own : 0;
         for (int x = 0; x < states; x++, a += da, b += db)
             sum[x] = i ? sum[x] + (*a + *b) : *a + *b;
     }
 }
 
-static void least_of_entry(const Elimination *e, Step *s, const Addend *add, int n,
-                           int64_t entry, double *sum) {
-    int states = e->states[s->var], best = 0;
-    add_states(add, n, states, sum);
-    double least = INFINITY;
-    for (int x = 0; x < states; x++) {
-        best = sum[x] < least ? x : best;
-        least = sum[x] < least ? sum[x] : least;
-    }
-    s->best[entry] = (uint16_t)best;
-    s->over.cost[entry] = least;
-}
-
-/* To the next entry: the last variable counts fastest. */
-static void advance(const Elimination *e, const Step *s, int *at, Addend *add, int n) {
-    for (int k = s->over.n; k-- > 0;) {
-        int states = e->states[s->over.var[k]];
-        bool around = ++at[k] == states;
-        for (int i = 0; i < n; i++)
-            add[i].at += around ? -(states - 1) * add[i].stride[k] : add[i].stride[k];
-        if (!around) return;
-        at[k] = 0;
-    }
+static int least_of(const double *sum, int n) {
+    int best = 0;
+    for (int x = 1; x < n; x++) best = sum[x] < sum[best] ? x : best;
+    return best;
 }
 
 static Step eliminate(Elimination *e, int v) {
     Step s = {.var = v};
-    double size = size_without(e, v);
+    int states = e->states[v];
+    double size = size_without(e, v), *sum = NEW_ARRAY(e->mem, double, (size_t)states);
     s.over.var = NEW_ARRAY(e->mem, int, (size_t)e->n + 1);
     for (int u = 0; u < e->n; u++)
         if (u != v && !e->done[u] && e->near[v * e->n + u]) s.over.var[s.over.n++] = u;
     s.over.cost = NEW_ARRAY(e->mem, double, (size_t)size);
     s.best = NEW_ARRAY(e->mem, uint16_t, (size_t)size);
-    Addend *add = NEW_ARRAY(e->mem, Addend, (size_t)e->ntables + 1);
-    int n = find_addends(e, &s, add), *at = NEW_ARRAY(e->mem, int, (size_t)s.over.n + 1);
-    double *sum = NEW_ARRAY(e->mem, double, (size_t)e->states[v]);
-    for (int64_t i = 0; i < (int64_t)size; i++) {
-        least_of_entry(e, &s, add, n, i, sum);
-        advance(e, &s, at, add, n);
-    }
+    Table *in = NEW_ARRAY(e->mem, Table, (size_t)e->ntables + 1);
+    int n = add_up_small(e, in, find_tables(e, v, in), size * states);
+    Walk w = walk(e, s.over, in, n, v);
+    int64_t at = 0;
+    for (int64_t r = 0; r < w.rows; r++, next_row(&w))
+        for (int i = 0; i < w.row_n; i++, at++) {
+            add_states(&w, i, states, sum);
+            s.best[at] = (uint16_t)least_of(sum, states);
+            s.over.cost[at] = sum[s.best[at]];
+        }
     e->done[v] = true;
     put(e, s.over);
     return s;

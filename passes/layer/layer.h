@@ -81,6 +81,15 @@ typedef enum LayerPart {
 } LayerPart;
 extern const char *const layer_part_name[LAYER_PARTS];
 
+/* What solving one graph has shown, for others of the same model. */
+typedef struct LayerKnown {
+    Arena *mem;
+    FactorOrders *orders;
+    bool *exact; /* by op: it had to say which term decides */
+    int nops;    /* of the last graph */
+} LayerKnown;
+LayerKnown *layer_known(Arena *mem);
+
 typedef struct LayerGraph {
     Arena *mem;
     Module *m;
@@ -96,10 +105,10 @@ typedef struct LayerGraph {
     LayerReturn *ret;
     int nrets, ret_cap;
     int ranks;
-    double layers;        /* runs of the loop */
-    double micro;         /* micro-batches of a step */
-    double states;        /* bytes of the optimizer over those of a parameter */
-    FactorOrders *orders; /* of its problems */
+    double layers; /* runs of the loop */
+    double micro;  /* micro-batches of a step */
+    double states; /* bytes of the optimizer over those of a parameter */
+    LayerKnown *known;
     /* the machine */
     const Machine *machine;
     const MachineRank *rank;
@@ -143,7 +152,8 @@ typedef struct LayerCost {
 LayerCost layer_cost(const LayerGraph *g, const LayerChoice *c);
 
 /* The choice with the fewest seconds, where a byte of a layer costs so many besides. Its
- * objective to *least; NULL: there is none. Makes ops of the graph exact where it must. */
+ * objective to *least; NULL: there is none. Makes ops of the graph exact where it must, or did
+ * in another graph. */
 typedef struct LayerPrice {
     double seconds_per_byte;
 } LayerPrice;

@@ -247,6 +247,12 @@ LayerProblem layer_problem(Arena *mem, const LayerGraph *g, LayerPrice price) {
 
 /* ---- solutions ---- */
 
+LayerKnown *layer_known(Arena *mem) {
+    LayerKnown *k = NEW(mem, LayerKnown);
+    *k = (LayerKnown){.mem = mem, .orders = factors_orders(mem)};
+    return k;
+}
+
 LayerChoice *layer_choice_new(Arena *mem, const LayerGraph *g) {
     LayerChoice *c = NEW(mem, LayerChoice);
     c->seed = NEW_ARRAY(mem, int, (size_t)g->ngroups + 1);
@@ -267,26 +273,44 @@ static LayerChoice *choice_of(Arena *mem, const LayerGraph *g, const LayerProble
     return c;
 }
 
+static void make_exact(LayerGraph *g, int i) {
+    LayerOp *op = &g->op[i];
+    op->exact = g->known->exact[i] = true;
+    layer_options(g, op);
+}
+
+/* Ops that were not exact enough in another graph: each would cost this one a solution too. */
+static void make_known_exact(LayerGraph *g) {
+    LayerKnown *k = g->known;
+    if (k->nops != g->nops) {
+        k->exact = NEW_ARRAY(k->mem, bool, (size_t)g->nops + 1);
+        k->nops = g->nops;
+    }
+    for (int i = 0; i < g->nops; i++)
+        if (k->exact[i] && !g->op[i].exact) make_exact(g, i);
+}
+
 /* Ops that a solution splits though nothing decides for it say so from then on; false: there
  * are none. */
 static bool refine(LayerGraph *g, const LayerProblem *p, const int *state,
                    const LayerChoice *c) {
     bool changed = false;
     for (int i = 0; i < g->nops; i++) {
-        LayerOp *op = &g->op[i];
+        const LayerOp *op = &g->op[i];
         if (p->op_var[i] < 0 || op->exact) continue;
         if (layer_decided(g, op, &op->option[state[p->op_var[i]]], c)) continue;
-        op->exact = changed = true;
-        layer_options(g, op);
+        make_exact(g, i);
+        changed = true;
     }
     return changed;
 }
 
 static LayerChoice *solve(Arena *own, LayerGraph *g, LayerPrice price, double *least) {
+    make_known_exact(g);
     for (;;) {
         LayerProblem p = layer_problem(own, g, price);
         int *state = NEW_ARRAY(own, int, (size_t)p.f.n + 1);
-        *least = factors_least(&p.f, MOST_ENTRIES, state, g->orders);
+        *least = factors_least(&p.f, MOST_ENTRIES, state, g->known->orders);
         if (!(*least < INFINITY)) return NULL;
         LayerChoice *c = choice_of(own, g, &p, state);
         if (!refine(g, &p, state, c)) return c;

@@ -213,6 +213,29 @@ TEST_LIMIT(what_is_chosen_is_what_pass_shard_makes, 120) {
     }
 }
 
+/* What a graph on other ranks made exact makes nothing slower, nor faster. */
+TEST(what_another_graph_has_shown_changes_no_answer) {
+    static const int ranks[] = {2, 4, 8, 2};
+    Arena *mem = arena_new();
+    LayerKnown *known = layer_known(mem);
+    int exact = 0;
+    for (int i = 0; i < ARRAY_LEN(ranks); i++) {
+        double own, least;
+        Case c = open_case(model(mem, "GPT2Config", 1024, 5120, 40, 4), "a100", ranks[i]);
+        layer_solve(c.mem, c.g, (LayerPrice){0}, &own);
+        c.ask.known = known;
+        LayerGraph *g = layer_probe_graph(c.mem, &c.ask);
+        LayerChoice *best = layer_solve(c.mem, g, (LayerPrice){0}, &least);
+        LayerCost cost = layer_cost(g, best);
+        EXPECT(fabs(least - own) <= 1e-12 * own);
+        EXPECT(fabs(cost.seconds - own) <= 1e-12 * own);
+        for (int k = 0; k < g->nops; k++) exact += g->op[k].exact && !c.g->op[k].exact;
+        arena_free(c.mem);
+    }
+    EXPECT(exact > 0);
+    arena_free(mem);
+}
+
 /* Entries drawn at random are planned too: none is faster than the best. */
 TEST_LIMIT(no_entries_at_random_are_faster, 120) {
     Arena *mem = arena_new();
