@@ -44,7 +44,7 @@ static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
 
 /* Those of one axis, whose ranks are next to each other, and where nobody else has placed
  * anything. */
-static bool is_asked(const Search *s, const Choice *c) {
+bool inside_may(const Search *s, const Choice *c) {
     return c->tp > 1 && c->cp == 1 && c->parts == 1 && c->remade == 0 &&
            !choice_mesh(c).norder && !s->o.cfg->parallel_shard.n &&
            s->fixed[KNOB_SP] < 0 && s->fixed[KNOB_SHARD] < 0;
@@ -67,7 +67,7 @@ static void try_to_solve(Search *s, const Choice *c, Inside *in) {
 
 const Inside *search_inside(Search *s, const Choice *c) {
     Inside *in = s->inside;
-    if (!is_asked(s, c)) return NULL;
+    if (!inside_may(s, c)) return NULL;
     while (in && (in->tp != c->tp || in->batch != c->batch || in->micro != c->micro))
         in = in->next;
     if (!in) {

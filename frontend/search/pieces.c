@@ -272,25 +272,30 @@ typedef struct Replicas {
     double step;              /* exposed once a step, of a stage */
 } Replicas;
 
+/* Once a step, of all layers and the rest: at least, in one message, or layers beside compute. */
+static double once(const Search *s, const Choice *c, const GroupShape *g, int kind,
+                   const StageBytes *b, double window) {
+    double layers = b->layers * s->probe[c->probe].bytes.layer;
+    double apart = exposed(s, c, collective(s, g, kind, layers), window) +
+                   collective(s, g, kind, b->parameters - layers);
+    return MIN(apart, collective(s, g, kind, b->parameters));
+}
+
 static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupShape *g,
                                  const ProbeSeconds *t, const StageBytes *b) {
     Replicas r = {0};
     if (g->members <= 1) return r;
-    double layer = s->probe[c->probe].bytes.layer, n = b->layers;
-    double rest = b->parameters - n * layer;
-    double back = t->inputs + t->weights;
-    double reduce = collective(s, g, OP_reduce_scatter, layer);
-    double gather = collective(s, g, OP_all_gather, layer);
-    if (c->zero == 0) {
-        double all = n * collective(s, g, OP_all_reduce, layer);
-        r.step = exposed(s, c, all, MAX(0, n - 1) * back) +
-                 collective(s, g, OP_all_reduce, rest);
-        return r;
-    }
-    r.step =
-        collective(s, g, OP_reduce_scatter, rest) + collective(s, g, OP_all_gather, rest);
-    if (c->zero < 3) r.step += exposed(s, c, n * gather, MAX(0, n - 1) * t->forward);
-    if (c->zero == 1) r.step += exposed(s, c, n * reduce, MAX(0, n - 1) * back);
+    double n = b->layers, layers = n * s->probe[c->probe].bytes.layer;
+    double rest = b->parameters - layers, back = t->inputs + t->weights;
+    double reduce = collective(s, g, OP_reduce_scatter, layers) / MAX(n, 1);
+    double gather = collective(s, g, OP_all_gather, layers) / MAX(n, 1);
+    double in_backward = MAX(0, n - 1) * back, in_forward = MAX(0, n - 1) * t->forward;
+    if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, b, in_backward);
+    if (c->zero == 1) r.step = once(s, c, g, OP_reduce_scatter, b, in_backward);
+    if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, rest);
+    if (c->zero == 1 || c->zero == 2)
+        r.step += once(s, c, g, OP_all_gather, b, in_forward);
+    if (c->zero == 3) r.step += collective(s, g, OP_all_gather, rest);
     if (c->zero >= 2) r.backward += exposed(s, c, reduce, back);
     if (c->zero == 3) r.forward += exposed(s, c, gather, t->forward);
     if (c->zero == 3) r.backward += exposed(s, c, gather, back);

@@ -126,6 +126,11 @@ void report_text(const Report *r, Text *out) {
              r->r->probes, (long long)r->r->simulated, r->r->planned, r->seconds);
     if (r->r->stopped)
         text_add(out, "          stopped before it was done: there may be faster ones\n");
+    else if (r->r->gave_up)
+        text_add(
+            out,
+            "          more than that are not planned: there may be faster ones, which "
+            "flags that narrow\n          the search would show\n");
     if (r->r->ntop) add_top(r, out);
     add_families(r, out);
     if (r->r->ntop) {

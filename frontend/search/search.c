@@ -68,6 +68,11 @@ static void take_choice(void *ctx, const Choice *c) {
     note_family(f, &own);
 }
 
+/* One without overlap before a plan corrected it: what overlap was corrected by is in it too. */
+static bool is_unsure(const Space *b, const Choice *c) {
+    return c->alone && !choice_extra(b->s, c)->planned;
+}
+
 /* Anew, with what plans corrected, and through the schedule. */
 static void correct_families(Space *b) {
     SearchResult *r = b->r;
@@ -79,7 +84,7 @@ static void correct_families(Space *b) {
     }
     for (int i = 0; i < b->n; i++) {
         const Choice *c = b->by[i];
-        if (before[c->family].fit && c->remade > -2)
+        if (before[c->family].fit && c->remade > -2 && !is_unsure(b, c))
             note_family(&r->family[c->family], c);
     }
     for (int i = 0; i < r->nfamilies; i++) {
@@ -321,7 +326,7 @@ static void plan_inside(Space *b, const Choice *c) {
     SearchResult *r = b->r;
     Choice inside = *c;
     const Inside *in = c->inside ? NULL : search_inside(s, c);
-    if (!in || !(in->gain < 1) || is_full(r)) return;
+    if (!in || !(in->gain < 1) || r->ntop == MOST_UNFIT) return;
     inside.inside = true;
     inside.sp = false;
     if (!find_verified(s, r, &inside)) verify(s, &inside, &r->top[r->ntop++]);
@@ -334,15 +339,31 @@ static double fastest_seconds(const SearchResult *r) {
     return best;
 }
 
-/* The fastest of each split of the ranks, where it would be the fastest of all if its layers had no
- * messages; then those that were planned. */
+enum { ZERO_LEVELS = 4 };
+
+/* Of each split of the ranks and level of ZeRO, about which pieces say least, the fastest whose
+ * layers may be placed otherwise; NULL: none. */
+static const Choice **fastest_to_place(const Space *b) {
+    size_t n = (size_t)b->r->nfamilies * ZERO_LEVELS;
+    const Choice **of = NEW_ARRAY(b->s->mem, const Choice *, n + 1);
+    for (int i = 0; i < b->n; i++) {
+        const Choice *c = b->by[i];
+        if (c->remade < 0 || !inside_may(b->s, c)) continue;
+        const Choice **best = &of[c->family * ZERO_LEVELS + c->zero];
+        if (!*best || c->bound < (*best)->bound) *best = c;
+    }
+    return of;
+}
+
+/* Where it would be the fastest of all if its layers had no messages; then those that were
+ * planned. */
 static void plan_all_inside(Space *b) {
     SearchResult *r = b->r;
-    for (int i = 0; i < r->nfamilies && search_goes_on(b->s); i++) {
-        Choice c = r->family[i].best;
+    const Choice **of = fastest_to_place(b);
+    for (int i = 0; i < r->nfamilies * ZERO_LEVELS && search_goes_on(b->s); i++) {
+        if (!of[i]) continue;
+        Choice c = *of[i];
         double best = promised * fastest_seconds(r);
-        if (!r->family[i].fit || c.tp == 1) continue;
-        choice_bound(b->s, &c); /* with what plans corrected */
         if (c.bound * inside_least(b->s, &c) >= best) continue;
         const Inside *in = search_inside(b->s, &c);
         if (in && c.bound * in->gain < best) plan_inside(b, &c);
@@ -377,9 +398,9 @@ static void plan_fastest(Space *b) {
             again = v->why || correct(b, v);
         }
     }
+    r->gave_up = is_full(r);
     plan_all_inside(b);
     r->planned = r->ntop;
-    r->gave_up = is_full(r);
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
     while (r->ntop && !r->top[r->ntop - 1].fits) r->ntop--;
 }
@@ -408,7 +429,7 @@ static void find_front(Space *b) {
     double least = INFINITY;
     b->r->front = NEW_ARRAY(s->mem, Choice, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
-        if (by[i]->bound >= least) continue;
+        if (by[i]->bound >= least || is_unsure(b, by[i])) continue;
         if (!(by[i]->seconds > 0)) search_seconds(s, by[i]);
         if (by[i]->seconds >= least) continue;
         least = by[i]->seconds;

@@ -106,7 +106,9 @@ void search_told(const Search *s);
 Probe search_probe(Search *s, ProbeKey key);
 /* Of a step's sequences. What no choice changes is refused here, where it is said best. */
 double search_ahead_bytes(const Search *s);
-/* inside.c: NULL: it has no placements inside of layers but those of its keys. */
+/* inside.c. May a choice have placements inside of layers beside those of its keys? */
+bool inside_may(const Search *s, const Choice *c);
+/* NULL: there are none. */
 const Inside *search_inside(Search *s, const Choice *c);
 /* The least part of its seconds that they could leave of a layer: messages alone can be saved. */
 double inside_least(Search *s, const Choice *c);

@@ -48,12 +48,28 @@ double cost_start(const Cost *c, const Op *op) {
     return c->m->link[c->shape[size.axes].level].start_seconds;
 }
 
-bool cost_fills_message(const Cost *c, const Op *op, int64_t runs) {
+/* Seconds of the n-th part of a collective, and of its bytes alone. Where a message is sent another
+ * way from some size on, only one of half as many bytes and twice as many has the difference in it. */
+static double part_seconds(const Cost *c, const Op *op, int64_t n, double *of_bytes) {
     OpSize size = op_size(c->mem, op, true, NULL);
     const GroupShape *g = &c->shape[size.axes];
-    double start = collective_seconds(c->m, g, size.op, 0);
-    double bytes = op_size_sent_bytes(c->m, &size);
-    return collective_seconds(c->m, g, size.op, bytes / (double)runs) >= 2 * start;
+    double bytes = op_size_sent_bytes(c->m, &size) / (double)n;
+    double all = collective_seconds(c->m, g, size.op, bytes);
+    double half = all - collective_seconds(c->m, g, size.op, bytes / 2);
+    double more = collective_seconds(c->m, g, size.op, bytes * 2) - all;
+    *of_bytes = MIN(2 * half, more);
+    return all;
+}
+
+bool cost_fills_message(const Cost *c, const Op *op, int64_t runs) {
+    double bytes, all = part_seconds(c, op, runs, &bytes);
+    return bytes >= all - bytes;
+}
+
+bool cost_pays_apart(const Cost *c, const Op *op, int64_t runs, double work) {
+    double bytes, part = part_seconds(c, op, runs, &bytes), start = part - bytes;
+    double exposed = part - c->m->hidden * MIN(part, work);
+    return (double)runs * exposed + start <= part_seconds(c, op, 1, &bytes);
 }
 
 double cost_between(const Cost *c, const Func *f, const Op *ready, const Op *use) {

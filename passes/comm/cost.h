@@ -32,6 +32,9 @@ double cost_start(const Cost *c, const Op *op);
 /* Does it take longer to send one run's part of the collective, of so many runs, than to start
  * it, so that each may be sent on its own? */
 bool cost_fills_message(const Cost *c, const Op *op, int64_t runs);
+/* Is less waited for so many messages of a part each, beside so many seconds of work each, than for
+ * one of all of it, which may go along with others? */
+bool cost_pays_apart(const Cost *c, const Op *op, int64_t runs, double work);
 
 /* Where a collective may be: after `ready` (NULL: from the start on) and before `use`,
  * the first op that needs its results (NULL: none before the end). Views and moves of its

@@ -53,13 +53,44 @@ static void count_calls(Module *m) {
     for (Func *f = m->first; f; f = f->next) count_calls_in(f);
 }
 
+/* Where a collective of a result would end, in calls within calls: how often it would run there,
+ * and beside how many seconds of work that come after. */
+typedef struct Inside {
+    int64_t runs;
+    double work;
+} Inside;
+
+static Inside inside_of(const Sink *s, const Value *v) {
+    Inside in = {.runs = 1};
+    const Func *f = v->def->fn;
+    while (v->def && op_calls_ops(v->def)) {
+        in.runs *= call_of(v->def).times;
+        f = op_func(v->def);
+        v = f->ret[v->nth];
+    }
+    for (const Op *at = v->def ? v->def->next : f->first; at; at = at->next)
+        in.work += cost_of(&s->cost, at);
+    return in;
+}
+
+/* Collectives that make less of what they are given, or more, take less memory inside; others are
+ * there to be hidden. */
+static bool is_worth_it(const Sink *s, const Op *op, const Op *call) {
+    bool same = type_bytes(&op->in[0]->ty) == type_bytes(&op->out[0]->ty);
+    if (!same || op->in[0]->def != call)
+        return cost_fills_message(&s->cost, op, call_of(call).times);
+    Inside in = inside_of(s, op->in[0]);
+    return cost_fills_message(&s->cost, op, in.runs) &&
+           cost_pays_apart(&s->cost, op, in.runs, in.work);
+}
+
 static bool moves(const Sink *s, const Op *op, const Op *call) {
     unsigned flags = optab[op->kind].flags;
     if (op->nout != 1) return false;
     if (s->copies == MAX_COPIES && !is_own(call)) return false;
     if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
     if (!s->overlap || op->nin != 1) return false;
-    return s->overlap > 1 || cost_fills_message(&s->cost, op, call_of(call).times);
+    return s->overlap > 1 || is_worth_it(s, op, call);
 }
 
 /* Does the op do the same to each slice of dimension 0? */
@@ -96,6 +127,7 @@ static Func *own_callee(Sink *s, Op *call) {
     Func *f = op_func(call);
     if (is_own(call)) return f;
     Func *copy = func_clone(f, f->name, ROLE_FUNC);
+    cost_add(&s->cost, copy);
     s->copies++;
     f->calls--;
     copy->calls = 1;
@@ -422,6 +454,8 @@ void pass_sink(Module *m, const PassOptions *o) {
     bool moved;
     Arena *of_cost = arena_new();
     s.cost = cost_new(of_cost, m, o);
+    Func **all = module_order(of_cost, m);
+    for (int i = 0; all[i]; i++) cost_add(&s.cost, all[i]);
     count_calls(m);
     do {
         Arena *mem = arena_new();

@@ -1,0 +1,103 @@
+/* Tests that a search with fewer free keys finds nothing faster, on the machines that are shipped:
+ * pieces may not be slower than plans of small layers, whose messages are sent together. */
+#include "command.h"
+#include "frontend/config/config_state.h"
+#include "frontend/config/machine_file.h"
+#include "frontend/search/search.h"
+
+TEST_LABEL(SLOW);
+
+static const char *const machines[] = {"h100", "a100", "cpu100g"};
+
+/* As a flag, so that passes reckon with it too. */
+static char *machine_flag(Arena *mem, int nth) {
+    return arena_printf(mem, "--context.machine=%s/../machines/%s.yaml", tests_dir(),
+                        machines[nth]);
+}
+
+static const char model[] =
+    "model:\n  model_config: {type: %s, vocab_size: 301, seq_length: 64, "
+    "hidden_size: %d, num_layers: 4, num_heads: 4}\n"
+    "runner_config: {batch_size: 2}\n";
+
+static char *config(const char *type, int width) {
+    char *path = temp("narrow.yaml");
+    write_text(path, arena_printf(arena_new(), model, type, width));
+    return path;
+}
+
+enum { MOST_FLAGS = 3 };
+
+/* Seconds of the answer; 0: there is none. */
+static double answered(const char *path, int nth, int ranks, char *const *flag) {
+    Arena *mem = arena_new();
+    char *flags[MOST_FLAGS + 1] = {machine_flag(mem, nth)};
+    int n = 1;
+    for (int i = 0; flag && i < MOST_FLAGS && flag[i]; i++) flags[n++] = flag[i];
+    SearchOptions o = search_options(mem, path, n, flags, ranks);
+    SearchResult r = search_run(mem, &o);
+    double seconds = r.ntop ? r.top[0].seconds : 0;
+    arena_free(mem);
+    return seconds;
+}
+
+static char *const narrower[][MOST_FLAGS] = {
+    {"--parallel.overlap=off"},
+    {"--parallel_config.optimizer_shard=False"},
+    {"--parallel_config.optimizer_shard=True"},
+    {"--parallel_config.model_parallel=2"},
+    {"--parallel_config.pipeline_stage=1", "--parallel_config.model_parallel=1",
+     "--parallel_config.context_parallel=1"},
+    {"--parallel_config.pipeline_stage=2"},
+};
+
+TEST_LIMIT(fewer_free_keys_find_nothing_faster, 120) {
+    for (int nth = 0; nth < ARRAY_LEN(machines); nth++) {
+        const char *type = nth % 2 ? "LlamaConfig" : "GPT2Config";
+        const char *path = config(type, nth == 2 ? 64 : 128);
+        int ranks = nth == 1 ? 6 : 8;
+        double best = answered(path, nth, ranks, NULL), least = INFINITY;
+        EXPECT(best > 0);
+        for (int i = 0; i < ARRAY_LEN(narrower); i++) {
+            test_at("%s, %s", machines[nth], narrower[i][0]);
+            double seconds = answered(path, nth, ranks, narrower[i]);
+            EXPECT(seconds > 0);
+            EXPECT(best <= seconds * 1.01); /* less is no promise to a search */
+            least = MIN(least, seconds);
+        }
+        printf("  %s: %.4g us, narrowed %.4g us at least\n", machines[nth], 1e6 * best,
+               1e6 * least);
+    }
+}
+
+static double planned(const char *path, int nth, const char *overlap, int replicas) {
+    Arena *mem = arena_new();
+    char *flag[] = {machine_flag(mem, nth),
+                    arena_printf(mem, "--parallel.overlap=%s", overlap),
+                    arena_printf(mem, "--parallel_config.data_parallel=%d", replicas)};
+    SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, replicas);
+    Config *cfg = config_load(mem, path, ARRAY_LEN(flag), flag);
+    int threads = plan_threads(cfg, o.machine, replicas);
+    double seconds = plan_cost(mem, cfg, replicas, o.machine, threads, INFINITY).seconds;
+    arena_free(mem);
+    return seconds;
+}
+
+/* A message of one layer is not worth its start where a layer is small; where it is large, what is
+ * hidden is. */
+TEST(overlap_auto_is_no_slower_than_off) {
+    static const int replicas[] = {2, 8, 64}, widths[] = {64, 256, 4096};
+    int faster = 0;
+    for (int nth = 0; nth < ARRAY_LEN(machines); nth++)
+        for (int k = 0; k < ARRAY_LEN(replicas); k++)
+            for (int w = 0; w < ARRAY_LEN(widths); w++) {
+                const char *path = config("GPT2Config", widths[w]);
+                double on = planned(path, nth, "auto", replicas[k]);
+                double off = planned(path, nth, "off", replicas[k]);
+                test_at("%s, %d replicas, width %d: %.4g and %.4g us", machines[nth],
+                        replicas[k], widths[w], 1e6 * on, 1e6 * off);
+                EXPECT(on <= off * 1.02);
+                faster += on < off * 0.98;
+            }
+    EXPECT(faster >= 3);
+}
