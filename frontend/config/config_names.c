@@ -5,12 +5,14 @@ enum { MOST_NAMES = 3 };
 
 #define STAGES "parallel_config.pipeline_stage"
 #define STEPS  "runner_config.gradient_accumulation_steps"
+#define SHARD  "parallel_config.optimizer_shard"
+#define LEVEL  "parallel.parallel_optimizer_config.optimizer_level"
 
 /* The first of a row is the one that the others act as. */
 static const char *const names[][MOST_NAMES] = {
     {STAGES, "parallel.pipeline_stages"},
     {"parallel_config.micro_batch_num", "parallel.grad_accumulation_step", STEPS},
-    {"parallel_config.optimizer_shard", "parallel.enable_parallel_optimizer"},
+    {SHARD, "parallel.enable_parallel_optimizer"},
     {"runner_config.batch_size", "train_dataset.batch_size"},
     {"runner_config.log_interval", "callbacks.MFLossMonitor.per_print_times"},
     {"lr_schedule.learning_rate", "optimizer.learning_rate"},
@@ -47,6 +49,25 @@ static void take_back(Config *cfg, int k) {
     key_store_text(cfg->state->mem, &key_table[k], key_table[k].def, cfg);
 }
 
+/* A file, a search and the command line: each has its way over those before it. */
+static int authority(const Config *cfg, const char *path) {
+    SourcePos at = config_where(cfg, path);
+    if (!config_of_flag(at)) return 0;
+    return strcmp(at.file, config_search_file) ? 2 : 1;
+}
+
+/* A level asks for shards: over a file that wants none, where it is a flag. */
+static void displace_refused_shards(Config *cfg) {
+    const char *const *name = names[row_of(SHARD)];
+    if (!config_given(cfg, LEVEL) ||
+        cfg->parallel_parallel_optimizer_config_optimizer_level == ZERO_AUTO)
+        return;
+    for (int k = 0; k < MOST_NAMES && name[k]; k++)
+        if (config_given(cfg, name[k]) && !config_wants_shards(cfg) &&
+            authority(cfg, name[k]) < authority(cfg, LEVEL))
+            take_back(cfg, key_find(name[k]));
+}
+
 void config_displace(Config *cfg) {
     for (int i = 0; i < ARRAY_LEN(names); i++) {
         bool flag = false;
@@ -56,4 +77,5 @@ void config_displace(Config *cfg) {
             if (config_given(cfg, names[i][k]) && !config_by_flag(cfg, names[i][k]))
                 take_back(cfg, key_find(names[i][k]));
     }
+    displace_refused_shards(cfg);
 }

@@ -41,12 +41,16 @@ static bool copies(const Config *c) {
     return c->parallel_config_data_parallel * c->parallel_config_context_parallel > 1;
 }
 
+bool config_wants_shards(const Config *c) {
+    if (config_given(c, "parallel_config.optimizer_shard"))
+        return c->parallel_config_optimizer_shard;
+    if (config_given(c, "parallel.enable_parallel_optimizer"))
+        return c->parallel_enable_parallel_optimizer;
+    return c->parallel_parallel_optimizer_config_optimizer_level != ZERO_AUTO;
+}
+
 static bool shards(const Config *c) {
-    bool on = config_given(c, "parallel_config.optimizer_shard")
-                  ? c->parallel_config_optimizer_shard
-                  : c->parallel_enable_parallel_optimizer;
-    ZeroLevel level = c->parallel_parallel_optimizer_config_optimizer_level;
-    return copies(c) && (on || level != ZERO_AUTO);
+    return copies(c) && config_wants_shards(c);
 }
 
 static bool gathers_ahead(const Config *c) {

@@ -82,6 +82,9 @@ bool config_by_flag(const Config *cfg, const char *path);
  * given any more. To be called when values are stored and nothing is derived from them. */
 void config_displace(Config *cfg);
 
+/* Is ZeRO asked for? optimizer_shard says so; where it is not given, a level of its own does. */
+bool config_wants_shards(const Config *c);
+
 /* Of a key that takes a switch, numbers or names: 1 for the one word True in any spelling, 0 for
  * False and for nothing, -1 for something else. */
 int config_switch(const TextList *l);

@@ -33,14 +33,11 @@ static void choose_context(Config *cfg, Strategy *s) {
 }
 
 int strategy_zero_level(const Config *cfg) {
-    bool on = cfg->parallel_config_optimizer_shard;
-    if (!config_given(cfg, PC "optimizer_shard"))
-        on = cfg->parallel_enable_parallel_optimizer;
     bool gradients = cfg->parallel_parallel_optimizer_config_gradient_accumulation_shard;
     int levels[] = {
         [ZERO_AUTO] = gradients ? 2 : 1, [ZERO_1] = 1, [ZERO_2] = 2, [ZERO_3] = 3};
     ZeroLevel asked = cfg->parallel_parallel_optimizer_config_optimizer_level;
-    return on || asked != ZERO_AUTO ? levels[asked] : 0;
+    return config_wants_shards(cfg) ? levels[asked] : 0;
 }
 
 static void choose_zero(const Config *cfg, Strategy *s) {

@@ -1,5 +1,7 @@
 /* config_names.c - keys that say one thing under several names, in files and as flags. */
 #include "configs.h"
+#include "frontend/config/config_state.h"
+#include "frontend/model/strategy.h"
 
 TEST_LABEL(QUICK);
 
@@ -71,4 +73,39 @@ TEST(names_that_disagree_in_one_place_are_told) {
     EXPECT_FAIL(
         FLAGS("--parallel.pipeline_stages", "2", "--parallel_config.pipeline_stage", "4"),
         EXIT_CONFIG, "parallel.pipeline_stages is 2, but");
+}
+
+#define SHARD  "parallel_config.optimizer_shard"
+#define ENABLE "parallel.enable_parallel_optimizer"
+#define LEVEL  "parallel.parallel_optimizer_config.optimizer_level"
+
+static void expect_zero(const char *yaml, int nflags, char **flag, int level, bool said) {
+    Config *cfg = config_load(arena_new(), write_file("z.yaml", yaml), nflags, flag);
+    test_at("%s, %d flags", yaml, nflags);
+    EXPECT_INT(strategy_zero_level(cfg), level);
+    config_note_idle(cfg);
+    EXPECT_INT(has_note(cfg, "optimizer_level has no effect: optimizer_shard is False"),
+               said);
+    expect_round_trip(cfg);
+}
+
+#define REPLICAS "parallel_config: {data_parallel: 2"
+#define LEVEL_1  "parallel: {parallel_optimizer_config: {optimizer_level: level1}"
+
+TEST(a_level_of_zero_asks_for_shards_unless_these_are_refused) {
+    char *off[] = {"--" SHARD "=False"}, *off_too[] = {"--" ENABLE "=False"};
+    char *level[] = {"--" LEVEL "=level2"}, *any[] = {"--" LEVEL "=auto"};
+    char *both[] = {level[0], off[0]};
+    expect_zero(REPLICAS "}\n" LEVEL_1 "}", 0, NULL, 1, false);
+    expect_zero(REPLICAS ", optimizer_shard: True}\n" LEVEL_1 "}", 0, NULL, 1, false);
+    expect_zero(REPLICAS ", optimizer_shard: False}\n" LEVEL_1 "}", 0, NULL, 0, true);
+    expect_zero(REPLICAS "}\n" LEVEL_1 ", enable_parallel_optimizer: False}", 0, NULL, 0,
+                true);
+    expect_zero(REPLICAS ", optimizer_shard: True}\n" LEVEL_1 "}", 1, off, 0, true);
+    expect_zero(REPLICAS ", optimizer_shard: True}\n" LEVEL_1 "}", 1, off_too, 0, true);
+    expect_zero(REPLICAS ", optimizer_shard: False}", 1, level, 2, false);
+    expect_zero(REPLICAS "}\nparallel: {enable_parallel_optimizer: False}", 1, level, 2,
+                false);
+    expect_zero(REPLICAS ", optimizer_shard: False}", 1, any, 0, false);
+    expect_zero(REPLICAS "}", 2, both, 0, true);
 }

@@ -81,4 +81,7 @@ TEST(flags_ask_for_levels_of_zero) {
     search("--parallel_config.optimizer_shard=True",
            "--parallel.parallel_optimizer_config.optimizer_level=level3", stages);
     expect_planned("ZeRO-3", true);
+    search("--parallel_config.optimizer_shard=False",
+           "--parallel.parallel_optimizer_config.optimizer_level=level2", stages);
+    expect_planned("ZeRO-", false);
 }
