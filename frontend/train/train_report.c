@@ -79,7 +79,10 @@ static void add_lines(Text *s, const char *lines) {
 }
 
 static void add_plan_of_rank(const Train *t, Arena *mem, Text *s) {
-    Plan plan = plan_read(mem, t->program->entry, &t->job);
+    Job job = t->job;
+    job.mem = mem;
+    job_count_remade(&job);
+    Plan plan = plan_read(mem, t->program->entry, &job);
     plan_count_needed(mem, &plan);
     plan_json(&plan, s);
 }

@@ -13,6 +13,12 @@ static const char *hash_of(const Json *plan) {
     return json_string(json_need(plan, "plan_hash"));
 }
 
+/* What is computed again for a token; -1: nothing is said. */
+static double remade_of(const Json *plan) {
+    const Json *remade = json_get(plan, "remade_flops_per_token");
+    return remade ? json_f64(remade) : -1;
+}
+
 static int64_t bytes_in(const Json *plan, const char *object, const char *name) {
     return json_i64(json_need(json_need(plan, object), name), 1, INT64_MAX);
 }
@@ -48,14 +54,17 @@ static const char one_step[] = "--train_steps 1 --threads 1 --eval_iters 0 "
 static void same_plan(const char *what, int ranks, const char *words) {
     const char *run = in_temp("run");
     int64_t compared;
-    const char *planned = hash_of(plan_under_limit(ranks, words, &compared));
+    const Json *plan = plan_under_limit(ranks, words, &compared);
+    const char *planned = hash_of(plan);
     ranks_run(ranks, words, run,
               arena_printf(mem(), "%s %s", one_step, limit_words(compared)));
     const char *path = path_join(mem(), run, "plan.json");
-    const char *made = hash_of(json_read(mem(), path, 1 << 24, EXIT_DATA));
+    const Json *of_run = json_read(mem(), path, 1 << 24, EXIT_DATA);
+    const char *made = hash_of(of_run);
     if (strcmp(planned, made))
         test_fail(__FILE__, __LINE__, "%s: planned %s, the run is %s\n%s", what, planned,
                   made, words);
+    EXPECT(remade_of(plan) == remade_of(of_run));
     remove_all(run);
 }
 
@@ -98,6 +107,12 @@ TEST_LIMIT(small_configurations, 120) {
                                "--parallel_config.sequence_parallel True",
                                shipped(names[i])));
     }
+    const char *again = arena_printf(mem(), "%s --recompute_config.recompute True",
+                                     shipped("configs/gpt2-tiny.yaml"));
+    same_plan("recomputed", 1, again);
+    same_plan("recomputed", 2, again);
+    same_plan("recomputed", 2,
+              arena_printf(mem(), "%s --parallel_config.pipeline_stage 2", again));
 }
 
 static const char *texts(void) {
