@@ -37,7 +37,7 @@ static void take_links(Machine *m, const Machine *now) {
 /* Numbers that this run has measured; keys set by hand stay. */
 static void take_numbers(Machine *m, const Machine *now) {
     bool crowded = !now->nranks && m->nranks; /* ranks without cores of their own */
-    m->name = now->name;
+    if (!strcmp(m->name, m->host)) m->name = now->name; /* it was not given by hand */
     m->host = now->host;
     m->made_on = now->made_on;
     m->cores = now->cores;
@@ -51,6 +51,7 @@ static void take_numbers(Machine *m, const Machine *now) {
 Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now) {
     Machine *m = NEW(mem, Machine), nothing = machine_plain;
     nothing.nranks = 0;
+    nothing.name = nothing.host;
     if (!old) old = &nothing;
     *m = *old;
     take_numbers(m, now);

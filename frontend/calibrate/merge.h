@@ -5,7 +5,8 @@
 
 /* `old` (NULL: there is none) with what `now` has measured in place of what it had: sections of
  * the same numbers of ranks and threads, collectives of the same numbers of ranks, links with
- * bytes_per_second, name and host. Other keys of the file stay as they are. */
+ * bytes_per_second, host, and the name where that is the host's. Other keys of the file stay as
+ * they are. */
 Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now);
 /* CPU and libraries: "AMD EPYC, 2 cores, oneDNN 2.6.3, ..." */
 void machine_describe_host(Arena *mem, Text *out);

@@ -269,6 +269,11 @@ TEST(a_calibration_replaces_what_it_measured_alone) {
     EXPECT(m->notice_seconds == old->notice_seconds && m->notice_seconds > 0);
     EXPECT_INT(m->nranks, old->nranks + 1);
     EXPECT_STR(m->host, "n2");
+    EXPECT_STR(m->name, "a cluster");
+    Machine of_host = *old;
+    of_host.name = of_host.host;
+    EXPECT_STR(machine_merge(mem(), &of_host, &now)->name, "n2");
+    EXPECT_STR(machine_merge(mem(), NULL, &now)->name, "n2");
     now.notice_seconds = 2e-3;
     EXPECT(machine_merge(mem(), m, &now)->notice_seconds == 2e-3);
     now.link[LINK_HOST] = (Link){1e-6, 7e9, 0};
