@@ -274,9 +274,13 @@ static void read_links(const YamlNode *map, Machine *m) {
     static const char *const none[] = {NULL};
     need_kind(map, NODE_MAP, "links");
     check_keys(map, NULL, 0, (const char *const[]){"host", "network", NULL});
+    if (!get(map, link_level_name[LINK_HOST]))
+        fail_at(EXIT_CONFIG, map->at,
+                "host: {start_us: ..., gbytes: ...}, between ranks of one host",
+                "links.host is missing");
     for (int l = 0; l < LINK_LEVELS; l++) {
         const YamlNode *v = get(map, link_level_name[l]);
-        m->link[l] = l ? m->link[l - 1] : machine_plain.link[0];
+        m->link[l] = m->link[LINK_HOST];
         if (!v) continue;
         need_kind(v, NODE_MAP, link_level_name[l]);
         check_keys(v, link_numbers, ARRAY_LEN(link_numbers), none);

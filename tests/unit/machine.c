@@ -139,8 +139,11 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");
     EXPECT_FAIL(parse("[1, 2]"), EXIT_CONFIG,
                 "a machine is a section of keys, not a list");
+    refused("  host: {start_us: 3, gbytes: 10}\n", "", "m.yaml:20:3");
     EXPECT_FAIL(parse("name: x\nlinks: {}\nranks: []\n"), EXIT_CONFIG,
-                "ranks has no entry");
+                "links.host is missing");
+    EXPECT_FAIL(parse("name: x\nlinks: {host: {start_us: 1, gbytes: 1}}\nranks: []\n"),
+                EXIT_CONFIG, "ranks has no entry");
     EXPECT_FAIL(parse("name: x\nranks: []\n"), EXIT_CONFIG, "links is missing");
     EXPECT_FAIL(machine_read(mem(), path_join(mem(), temp_dir(), "none.yaml")),
                 EXIT_CONFIG, "none.yaml");
