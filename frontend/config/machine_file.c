@@ -126,9 +126,11 @@ static double *read_list(Arena *mem, const YamlNode *map, const char *key, doubl
                          int *n) {
     const YamlNode *v = need(map, key);
     need_kind(v, NODE_LIST, key);
-    if (v->n < 1 || v->n > MAX_POINTS || (*n && v->n != *n))
-        fail_at(EXIT_CONFIG, v->at, NULL, "%s has %d numbers, not %d", key, v->n,
-                *n ? *n : MAX_POINTS);
+    if (*n && v->n != *n)
+        fail_at(EXIT_CONFIG, v->at, NULL, "%s has %d numbers, not %d", key, v->n, *n);
+    if (v->n < 1 || v->n > MAX_POINTS)
+        fail_at(EXIT_CONFIG, v->at, NULL, "%s has %d numbers, not 1 to %d", key, v->n,
+                MAX_POINTS);
     double *x = NEW_ARRAY(mem, double, (size_t)v->n);
     for (int i = 0; i < v->n; i++) x[i] = unit * number_of(v->items[i], key, 1e-12, 1e18);
     *n = v->n;

@@ -140,6 +140,8 @@ TEST(hostile_files_are_refused_at_their_positions) {
     EXPECT_FAIL(parse("[1, 2]"), EXIT_CONFIG,
                 "a machine is a section of keys, not a list");
     refused("  host: {start_us: 3, gbytes: 10}\n", "", "m.yaml:20:3");
+    refused("[1000, 100000]", "[]", "bytes has 0 numbers, not 1 to 4096");
+    refused("[20, 5]", "[]", "gbytes has 0 numbers, not 2");
     EXPECT_FAIL(parse("name: x\nlinks: {}\nranks: []\n"), EXIT_CONFIG,
                 "links.host is missing");
     EXPECT_FAIL(parse("name: x\nlinks: {host: {start_us: 1, gbytes: 1}}\nranks: []\n"),
