@@ -46,8 +46,7 @@ static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
  * anything. */
 bool inside_may(const Search *s, const Choice *c) {
     return c->tp > 1 && c->cp == 1 && c->parts == 1 && c->remade == 0 &&
-           !choice_mesh(c).norder && !s->o.cfg->parallel_shard.n &&
-           s->fixed[KNOB_SP] < 0 && s->fixed[KNOB_SHARD] < 0;
+           !choice_mesh(c).norder && s->fixed[KNOB_SP] < 0 && s->fixed[KNOB_SHARD] < 0;
 }
 
 double inside_least(Search *s, const Choice *c) {

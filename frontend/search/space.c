@@ -360,6 +360,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     if (cfg->parallel_overlap == OVERLAP_OFF &&
         !config_by_flag(cfg, knob_key[KNOB_OVERLAP]))
         cfg->parallel_overlap = OVERLAP_AUTO;
+    if (!config_by_flag(cfg, knob_key[KNOB_SHARD])) cfg->parallel_shard = (TextList){0};
     s->job = (Job){.mem = mem, .plans = true, .cfg = cfg};
     job_choose_model(&s->job);
     if (!s->job.has_spec)

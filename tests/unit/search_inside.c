@@ -121,6 +121,31 @@ TEST(what_is_given_stays) {
     }
 }
 
+/* What a file places is taken back, as what it says of other keys is. */
+TEST(placements_of_a_file_are_free) {
+    static const char given[] =
+        "parallel: {shard: ['h.attn.c_attn.weight=-,-,-,-', 'h.mlp.c_fc.weight=-,-']}\n";
+    for (int fixed = 0; fixed < 2; fixed++) {
+        Arena *mem = arena_new();
+        SearchOptions o, free;
+        char *flag[] = {whole[0], "--parallel_config.sequence_parallel=False"};
+        char *path = config(256, 64, 4), *other = temp("placed.yaml");
+        SearchResult r = search(mem, path, machine(mem, "h100", 0), 1 + fixed, flag, &o);
+        char *text = file_read(mem, path, 1 << 20, NULL, EXIT_DATA);
+        write_text(other, arena_printf(mem, "%s%s", text, given));
+        SearchResult placed = search(mem, other, o.machine, 1 + fixed, flag, &free);
+        EXPECT(r.ntop > 0);
+        EXPECT_INT(placed.ntop, r.ntop);
+        for (int i = 0; i < r.ntop; i++) {
+            EXPECT(placed.top[i].seconds == r.top[i].seconds);
+            EXPECT_INT(placed.top[i].bytes, r.top[i].bytes);
+        }
+        EXPECT_INT(placed.top[0].c.inside, !fixed);
+        keys_give_it_again(mem, other, &free, &placed.top[0]);
+        arena_free(mem);
+    }
+}
+
 /* What is placed inside of layers fits, as all does. */
 TEST(it_has_to_fit) {
     Arena *mem = arena_new();
