@@ -100,10 +100,12 @@ TEST(splits_are_refused_for_reasons_of_their_own) {
     worked();
     EXPECT(!strstr(printed, "cp 4   refused"));
     expect_row("tp 4   cp 1   refused: ", "cuts the attention heads");
+    EXPECT(!strstr(printed, "error: "));
     expect_row("pp 4   refused: ", "the model has 2 layers, fewer than stages");
     SEARCH(file(16, 2, ""), "4", "--json");
     worked();
     EXPECT_PART(printed, "{\"pipeline_stage\": 4, \"refused\": ");
+    EXPECT_PART(printed, "\"refused\": \"model_parallel cuts the attention heads");
     SEARCH(file(16, 4, ""), "3", NULL);
     worked();
     expect_row("tp 3   cp 1   refused: ", "cuts the attention heads");
