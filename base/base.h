@@ -188,6 +188,9 @@ int fd_reserve(int fd, uint64_t n);
 int file_write_atomic(const char *path, const void *bytes, size_t n);
 /* The same; fails with `code` on an error. */
 void file_write(const char *path, const void *bytes, size_t n, int code);
+/* To be called before long work whose result file_write will write: fails with `code` where the
+ * folder is missing or cannot be written to, or the path is a folder. */
+void file_check_written(const char *path, int code);
 /* Adds all n bytes at the end of the file, which is made if it is not there, and syncs it.
  * Returns 0 or an errno value; on an error the file is as long as it was. */
 int file_append(const char *path, const void *bytes, size_t n);

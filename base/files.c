@@ -101,6 +101,14 @@ void file_write(const char *path, const void *bytes, size_t n, int code) {
     if (error) fail(code, "cannot write %s: %s", path, strerror(error));
 }
 
+void file_check_written(const char *path, int code) {
+    char folder[4096] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash) snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    int error = access(folder, W_OK) ? errno : dir_exists(path) ? EISDIR : 0;
+    if (error) fail(code, "cannot write %s: %s", path, strerror(error));
+}
+
 int file_append(const char *path, const void *bytes, size_t n) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return errno;

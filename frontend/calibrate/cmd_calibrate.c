@@ -101,15 +101,6 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     return 0;
 }
 
-/* Before minutes of measuring. */
-static void check_folder(Arena *mem, const char *path) {
-    const char *slash = strrchr(path, '/');
-    const char *folder =
-        slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
-    if (access(folder, W_OK))
-        fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
-}
-
 /* ---- several counts of ranks, one after the other ---- */
 
 static int run_command(char *const *words) {
@@ -167,11 +158,11 @@ int cmd_calibrate(int argc, char **argv) {
     if (!path) path = "machine.yaml";
     int code;
     if (list) {
-        check_folder(mem, path);
+        file_check_written(path, EXIT_DATA);
         code = measure_each(mem, o, list, path);
     } else {
         comm_start();
-        if (comm_rank() == 0) check_folder(mem, path);
+        if (comm_rank() == 0) file_check_written(path, EXIT_DATA);
         code = measure(mem, o, path);
         comm_end();
     }

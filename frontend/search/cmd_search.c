@@ -32,6 +32,14 @@ static void write_report(const Options *o, const Report *r) {
     if (html) write_text(html, report_html(r));
 }
 
+static void check_files(const Options *o) {
+    static const char *const option[] = {"--write", "--svg", "--html"};
+    for (int i = 0; i < ARRAY_LEN(option); i++) {
+        const char *path = option_text(o, option[i]);
+        if (path) file_check_written(path, EXIT_DATA);
+    }
+}
+
 static SearchOptions read_options(Arena *mem, const Options *o) {
     SearchOptions s =
         search_options(mem, o->word[0], o->nflags, o->flag, (int)option_int(o, "-n", 0));
@@ -49,6 +57,7 @@ int cmd_search(int argc, char **argv) {
         fail(EXIT_CONFIG,
              "stator search needs a configuration: stator search CONFIG.yaml "
              "-n RANKS [--machine FILE.yaml]");
+    check_files(o);
     SearchOptions s = read_options(mem, o);
     s.stop = stop_signal_catch();
     SearchResult r = search_run(mem, &s);

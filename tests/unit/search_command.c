@@ -16,6 +16,18 @@ TEST(what_no_strategy_has_is_refused) {
     refused(EXIT_DATA, "cannot write /nonexistent/x");
 }
 
+TEST(files_that_cannot_be_written_are_refused_before_the_search) {
+    static char *const option[] = {"--write", "--svg", "--html"};
+    for (int i = 0; i < ARRAY_LEN(option); i++) {
+        SEARCH(option[i], "/nonexistent/x");
+        refused(EXIT_DATA, "cannot write /nonexistent/x: No such file or directory");
+        EXPECT_STR(printed, "");
+        SEARCH(option[i], (char *)temp_dir());
+        refused(EXIT_DATA, ": Is a directory");
+        EXPECT_STR(printed, "");
+    }
+}
+
 /* Nobody gave a flag that could be left out. */
 TEST(ranks_that_no_strategy_has_are_refused) {
     char *path = temp("small.yaml");
