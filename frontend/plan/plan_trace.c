@@ -6,6 +6,9 @@
 
 enum { EVENTS_MOST = 1 << 19 }; /* some 70 MB */
 
+/* Above that doubles do not have all nanoseconds. */
+static const double seconds_most = 9e6;
+
 typedef struct Writer {
     Arena *mem;
     const RankProgram *p;
@@ -85,8 +88,18 @@ void plan_trace_check(const RankProgram *p) {
             events, EVENTS_MOST);
 }
 
+static void check_seconds(const RankProgram *p, const RankStep *step) {
+    for (int s = 0; s < p->parts.stages; s++)
+        if (!(step->shown[s].end <= seconds_most))
+            fail(EXIT_CONFIG,
+                 "--trace: the step takes %.4g s, and a trace has nanoseconds of %.0f s "
+                 "at most\n    hint: --svg",
+                 step->shown[s].end, seconds_most);
+}
+
 int plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
                      const char *path) {
+    check_seconds(p, step);
     Arena *mem = arena_new();
     Writer w = {.mem = mem, .p = p, .out = text_new(mem)};
     for (int s = 0; s < p->parts.stages; s++) {

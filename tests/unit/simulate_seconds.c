@@ -123,6 +123,12 @@ TEST(a_trace_is_the_step) {
     run(cmd_plan, config_path(), "--machine", machine, "--trace", path,
         "--parallel_config.pipeline_stage", "2", (char *)NULL);
     refused(EXIT_CONFIG, "2 stages share the cores of a host");
+    write_text(machine, "name: slow\nlinks: {host: {start_us: 1, gbytes: 1}}\n"
+                        "ranks: [{f32_gflops: 1, bf16_gflops: 1,\n"
+                        "  memory: {bytes: [1], gbytes: [1.e-12]}}]\n");
+    run(cmd_plan, config_path(), "--machine", machine, "--trace", path, "-n", "2",
+        (char *)NULL);
+    refused(EXIT_CONFIG, "a trace has nanoseconds of 9000000 s at most");
     arena_free(mem);
 }
 
