@@ -5,8 +5,8 @@
  *        @step.1:step stage(1): %y = receive {from=0}; call @chunk.1.fwd; ...
  * First calls that lead to chunks are written out, a loop run by run, so that every task is
  * a call in the step itself. Then each op is given a stage: a task that of its chunk; any
- * other op that of its operands (of the most bytes, if they differ); what needs only data
- * and constants is made by every stage that reads it. Last the stages are gone through
+ * other op that of its operands (if they differ, of the task that reads it, else of the most
+ * bytes); what needs only data and constants is made by every stage that reads it. Last the stages are gone through
  * together, each in the order of its schedule, always the one that can begin first: what an
  * op of another stage reads is sent as soon as it is made, and received where it is read
  * first. The wait for a message that was sent comes, before the next one that the stage
@@ -17,6 +17,20 @@
 #include "passes/pipe/pipeline_stage.h"
 
 /* ---- who does what ---- */
+
+static void list_readers(Pipe *p) {
+    const Func *f = p->flat.f;
+    int *n = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
+    p->reader = NEW_ARRAY(p->mem, Op **, (size_t)f->nvalues + 1);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
+    for (int i = 0; i < f->nvalues; i++)
+        p->reader[i] = NEW_ARRAY(p->mem, Op *, (size_t)n[i] + 1);
+    memset(n, 0, (size_t)f->nvalues * sizeof *n);
+    for (Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            p->reader[op->in[i]->id][n[op->in[i]->id]++] = op;
+}
 
 /* That of the operands with the most bytes; of equals the first. */
 static int operand_stage(const Pipe *p, const Op *op) {
@@ -34,18 +48,60 @@ static int operand_stage(const Pipe *p, const Op *op) {
     return stage;
 }
 
+/* Has it operands of several stages, or such that are made of those? */
+static bool is_mixed(const Pipe *p, const bool *mixed, const Op *op) {
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        int at = p->value_stage[v->id];
+        if (at != ANYWHERE && at != p->op_stage[op->id]) return true;
+        if (v->def && mixed[v->def->id]) return true;
+    }
+    return false;
+}
+
+/* That of the tasks which read it, or what is mixed and made for them; ANYWHERE: others do too,
+ * of another stage or none at all. */
+static int readers_stage(const Pipe *p, const bool *mixed, const Op *op) {
+    int stage = ANYWHERE;
+    for (int i = 0; i < op->nout; i++)
+        for (Op **r = p->reader[op->out[i]->id]; *r; r++) {
+            int id = (*r)->id, at = p->op_stage[id];
+            bool task = p->flat.is_task[id] || mixed[id];
+            if (!task || (stage != ANYWHERE && at != stage)) return ANYWHERE;
+            stage = at;
+        }
+    return stage;
+}
+
+static void set_stage(Pipe *p, const Op *op, int stage) {
+    p->op_stage[op->id] = stage;
+    for (int i = 0; i < op->nout; i++) p->value_stage[op->out[i]->id] = stage;
+}
+
+/* The gradient of a value that two chunks read is the sum of what each gives. The stage of
+ * neither has a task that needs it, so the reader's makes it. */
+static void follow_readers(Pipe *p, bool *mixed) {
+    for (const Op *op = p->flat.f->last; op; op = op->prev) {
+        int stage = mixed[op->id] ? readers_stage(p, mixed, op) : ANYWHERE;
+        mixed[op->id] = stage != ANYWHERE;
+        if (mixed[op->id]) set_stage(p, op, stage);
+    }
+}
+
 static void choose_stages(Pipe *p) {
     Func *f = p->flat.f;
+    bool *mixed = NEW_ARRAY(p->mem, bool, (size_t)f->nops + 1);
     p->op_stage = NEW_ARRAY(p->mem, int, (size_t)f->nops + 1);
     p->value_stage = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
     for (int i = 0; i < f->narg; i++)
         p->value_stage[f->arg[i]->id] = func_arg_stage(f, i);
     for (const Op *op = f->first; op; op = op->next) {
-        int stage = p->flat.is_task[op->id] ? p->s->stage_of[op_func(op)->chunk]
-                                            : operand_stage(p, op);
-        p->op_stage[op->id] = stage;
-        for (int i = 0; i < op->nout; i++) p->value_stage[op->out[i]->id] = stage;
+        bool task = p->flat.is_task[op->id];
+        set_stage(p, op,
+                  task ? p->s->stage_of[op_func(op)->chunk] : operand_stage(p, op));
+        mixed[op->id] = !task && is_mixed(p, mixed, op);
     }
+    follow_readers(p, mixed);
 }
 
 static void add_edge(Pipe *p, const Value *v, int to) {
@@ -72,20 +128,6 @@ static void add_edges(Pipe *p) {
         for (int k = 0; k < stages; k++)
             if (owner == ANYWHERE || owner == k) add_edge(p, f->ret[i], k);
     }
-}
-
-static void list_readers(Pipe *p) {
-    const Func *f = p->flat.f;
-    int *n = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
-    p->reader = NEW_ARRAY(p->mem, Op **, (size_t)f->nvalues + 1);
-    for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
-    for (int i = 0; i < f->nvalues; i++)
-        p->reader[i] = NEW_ARRAY(p->mem, Op *, (size_t)n[i] + 1);
-    memset(n, 0, (size_t)f->nvalues * sizeof *n);
-    for (Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            p->reader[op->in[i]->id][n[op->in[i]->id]++] = op;
 }
 
 /* ---- all stages together ---- */
@@ -180,9 +222,9 @@ static void run_stages(Pipe *p) {
 
 static void make_steps(Pipe *p, Func *step) {
     p->flat = flat_make(p->m, p->mem, p->s, step);
+    list_readers(p);
     choose_stages(p);
     add_edges(p);
-    list_readers(p);
     pipe_stages_begin(p, step);
     run_stages(p);
     pipe_stages_end(p);
