@@ -3,14 +3,15 @@
 #include "base/rng.h"
 #include "ir/layout.h"
 
-/* Fills a tensor from a name: floats in (-1, 1), integers in [0, limit). */
+/* Fills a tensor from a name: floats in (-1, 1), what is narrower than f32 with its numbers
+ * rounded, integers in [0, limit). */
 static void fill_by_name(Tensor *t, const char *name, int64_t limit) {
     uint64_t stream = hash64(name, strlen(name));
     for (int64_t i = 0, n = type_count(&t->ty); i < n; i++) {
         double u = rng_uniform(1, stream, (uint64_t)i);
+        double v = t->ty.dt == DT_F64 ? 2 * u - 1 : (float)(2 * u - 1);
         tensor_set(t, i,
-                   dtype_is_float(t->ty.dt) ? 2 * u - 1
-                                            : (double)(int64_t)(u * (double)limit));
+                   dtype_is_float(t->ty.dt) ? v : (double)(int64_t)(u * (double)limit));
     }
 }
 
@@ -50,8 +51,15 @@ static int64_t integer_limit(const Type *t, int n) {
     return limit;
 }
 
-/* Argument i of `f` on a rank, or the whole of it. */
-static void fill_argument(Tensor *t, const Func *f, int i, int rank, int64_t limit) {
+/* The tensor of the model that argument i is a part, a copy or a rounding of. */
+static const char *tensor_name(const Func *f, int i) {
+    const char *of = arg_str(f, i, "rounds", f->arg[i]->name);
+    return arg_str(f, i, "tensor", arg_str(f, i, "same", of));
+}
+
+/* Argument i of `f` on a rank, or the whole of it, from a name. */
+static void fill_argument(Tensor *t, const Func *f, int i, const char *from, int rank,
+                          int64_t limit) {
     double v;
     char name[256];
     int64_t n = type_count(&t->ty);
@@ -59,7 +67,7 @@ static void fill_argument(Tensor *t, const Func *f, int i, int rank, int64_t lim
         for (int64_t k = 0; k < n; k++) tensor_set(t, k, v);
         return;
     }
-    snprintf(name, sizeof name, "%s/%d", f->arg[i]->name, rank);
+    snprintf(name, sizeof name, "%s/%d", from, rank);
     fill_by_name(t, name, limit);
     /* states may be second moments: above 0, and not so near that roots magnify rounding */
     bool state = arg_role(f, i) == ARG_state;
@@ -83,7 +91,8 @@ Tensor ***sample_arguments(Arena *mem, const Func *f) {
     for (int i = 0; i < f->narg; i++) ty[i] = f->arg[i]->ty;
     int64_t limit = integer_limit(ty, f->narg);
     for (int r = 0; r < mesh_ranks(&f->mod->mesh); r++) {
-        for (int i = 0; i < f->narg; i++) fill_argument(arg[r][i], f, i, r, limit);
+        for (int i = 0; i < f->narg; i++)
+            fill_argument(arg[r][i], f, i, f->arg[i]->name, r, limit);
     }
     return arg;
 }
@@ -94,33 +103,62 @@ Tensor ***sample_arguments(Arena *mem, const Func *f) {
  * flattened one all boxes, one after the other. */
 typedef struct Spread {
     Layout l;
-    Axes cut;  /* axes that make the boxes; 0: a rank has one box */
-    int boxes; /* that a rank has */
+    Axes cut;                        /* axes that make the boxes; 0: a rank has one box */
+    int boxes;                       /* that a rank has */
+    int64_t matrices, rows, columns; /* of a part that is turned; else 0 */
 } Spread;
 
-/* Of an argument before level local. */
-static const char *before_local(Arena *mem, const Func *f, int i, Spread *s) {
+/* Of an argument before level local, all boxes of a flattened tensor that is cut by `whole`. */
+static const char *all_boxes(const Func *f, int i, const Type *whole, Spread *s) {
     const Mesh *mesh = &f->mod->mesh;
     const Type *ty = &f->arg[i]->ty;
-    const Attr *lead = attr_find(f->arg_attr[i], "lead");
-    Type whole = type_make(ty->dt, ty->rank, ty->dim);
-    if (!lead) return layout_make(mem, mesh, &whole, NULL, 0, &s->l);
-    whole = type_parse(mem, mesh, arg_str(f, i, "global", "no type"));
-    const char *wrong = layout_make(mem, mesh, &whole, "", lead->i, &s->l);
-    if (wrong) return wrong;
     int last = s->l.lead + 1;
-    for (int d = 0; d < whole.rank; d++) s->cut |= whole.split[d];
+    for (int d = 0; d < whole->rank; d++) s->cut |= whole->split[d];
     s->boxes = mesh_group_size(mesh, s->cut);
+    int64_t rows = s->l.rows || !s->l.lead ? s->l.rows : whole->dim[0];
     if (ty->rank != last + 1 || ty->dim[last - 1] != s->boxes ||
-        ty->dim[last] < s->l.padded || ty->dt != whole.dt ||
-        (s->l.lead && ty->dim[0] != whole.dim[0]))
+        ty->dim[last] < s->l.padded || ty->dt != whole->dt ||
+        (s->l.lead && ty->dim[0] != rows))
         return "its flattened boxes have another type";
     s->l.padded = ty->dim[last];
     return NULL;
 }
 
+/* Of an argument before level local: all of the tensor, or some rows of it. */
+static const char *before_local(Arena *mem, const Func *f, int i, Spread *s) {
+    const Mesh *mesh = &f->mod->mesh;
+    const Type *ty = &f->arg[i]->ty;
+    const Attr *lead = attr_find(f->arg_attr[i], "lead");
+    const Attr *first = attr_find(f->arg_attr[i], "first");
+    Type whole;
+    int front, group;
+    layout_turned(f, i, &whole, &front, &group);
+    if (lead || first) whole = type_parse(mem, mesh, arg_str(f, i, "global", "no type"));
+    if (!lead) whole = type_make(whole.dt, whole.rank, whole.dim);
+    const char *wrong =
+        layout_make(mem, mesh, &whole, lead ? "" : NULL, lead ? lead->i : 0, &s->l);
+    if (!wrong && first) wrong = layout_rows(&s->l, first->i, ty->rank ? ty->dim[0] : 0);
+    if (wrong) return wrong;
+    if (lead) return all_boxes(f, i, &whole, s);
+    bool fits = ty->dt == whole.dt && layout_local_count(&s->l) == type_count(ty);
+    return fits ? NULL : "its rows have another type than `global` says";
+}
+
+static int64_t count_of(const Type *t, int from, int to) {
+    int64_t n = 1;
+    for (int d = from; d < to; d++) n *= t->dim[d];
+    return n;
+}
+
 static Spread spread_of(Arena *mem, const Func *f, int i) {
     Spread s = {.boxes = 1};
+    Type part;
+    int front, group;
+    if (layout_turned(f, i, &part, &front, &group)) {
+        s.matrices = count_of(&part, 0, front);
+        s.rows = count_of(&part, front, front + group);
+        s.columns = count_of(&part, front + group, part.rank);
+    }
     if (f->mod->level >= LEVEL_LOCAL) {
         s.l = layout_of(mem, f, i);
         return s;
@@ -130,17 +168,34 @@ static Spread spread_of(Arena *mem, const Func *f, int i) {
     return s;
 }
 
+/* A part that is turned, from and to the order of dimensions of its tensor. */
+static void turn_part(const Spread *s, void *part, bool back) {
+    size_t bytes = (size_t)dtype_bytes[s->l.whole.dt];
+    int64_t rows = back ? s->columns : s->rows, columns = back ? s->rows : s->columns;
+    Arena *mem = arena_new();
+    char *was = arena_alloc(mem, bytes * (size_t)(rows * columns) + 1), *at = part;
+    for (int64_t k = 0; k < s->matrices; k++) {
+        memcpy(was, at, bytes * (size_t)(rows * columns));
+        for (int64_t j = 0; j < columns; j++)
+            for (int64_t i = 0; i < rows; i++, at += bytes)
+                memcpy(at, was + (size_t)(i * columns + j) * bytes, bytes);
+    }
+    arena_free(mem);
+}
+
 /* Moves elements between a whole tensor and what a rank of the stage has of it. */
 static void move_elements(const Spread *s, int rank, void *whole, void *part, bool back) {
     const Mesh *m = s->l.mesh;
     int64_t bytes = s->l.padded * dtype_bytes[s->l.whole.dt];
-    int64_t leads = s->l.lead ? s->l.whole.dim[0] : 1;
+    int64_t leads = !s->l.lead ? 1 : s->l.rows ? s->l.rows : s->l.whole.dim[0];
     if (!s->cut) {
         int of_all = MAX(s->l.stage, 0) * mesh_ranks(m) + rank;
+        if (back && s->matrices) turn_part(s, part, true);
         if (back)
             layout_gather(&s->l, of_all, part, whole);
         else
             layout_scatter(&s->l, of_all, whole, part);
+        if (s->matrices) turn_part(s, part, false);
         return;
     }
     Arena *mem = arena_new();
@@ -168,7 +223,7 @@ Tensor ***sample_parts(Arena *mem, const Func *f) {
     for (int i = 0; i < f->narg; i++) {
         Spread s = spread_of(mem, f, i);
         Tensor *whole = tensor_new(mem, &ty[i]);
-        fill_argument(whole, f, i, 0, limit);
+        fill_argument(whole, f, i, tensor_name(f, i), 0, limit);
         for (int r = 0; r < mesh_ranks(&f->mod->mesh); r++)
             move_elements(&s, r, whole->data, arg[r][i]->data, false);
     }

@@ -9,8 +9,8 @@
  * table they could index. */
 Tensor ***sample_arguments(Arena *mem, const Func *f);
 /* The same for an entry function, each rank with its part (ir/layout.h) of the tensor that
- * the argument is a part of: the tensors are those of the function before it was split,
- * flattened or made local. Padding is 0. */
+ * the argument is a part of, by whose name it is made: the tensors are those of the function
+ * before it was cut, split, flattened, turned or made local. Padding is 0. */
 Tensor ***sample_parts(Arena *mem, const Func *f);
 /* ret[rank], for interp_run to fill. */
 Tensor ***sample_results(Arena *mem, const Func *f);

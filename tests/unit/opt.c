@@ -73,6 +73,61 @@ TEST(cut_loops_of_shared_layers) {
     check_module("mesh/shared_layers.ir", "-s w=-,tp -o remake=2:full");
 }
 
+static double first_sum(Arena *mem, const char *name, const char *mesh,
+                        const char *options) {
+    const char *out = run_opt(mem, name, mesh, options);
+    const char *at = strstr(out, "result 0: sum ");
+    EXPECT(at);
+    return strtod(at + strlen("result 0: sum "), NULL);
+}
+
+/* The first result stays what it is, whatever arguments it is made of. */
+static void check_first(const char *name, const char *one, const char *before,
+                        const char *mesh, const char *after) {
+    Arena *mem = arena_new();
+    double want = first_sum(mem, name, one, before);
+    double got = first_sum(mem, name, mesh, after);
+    printf("  %s %s: %.9g and %.9g\n", name, after, want, got);
+    EXPECT(fabs(got - want) <= 1e-5 * fabs(want));
+    arena_free(mem);
+}
+
+#define STAGES "-o stages=2 -o micro_batches=2 "
+#define CUT    STAGES "-p simplify,cut,autodiff,simplify,train,simplify"
+
+/* Some rows of a tensor, and arguments that are the same parameter. */
+TEST(arguments_of_stages) {
+    static const char *const names[] = {"residual_mlp.ir", "encoder_decoder.ir"};
+    static const char whole[] = STAGES "-p simplify,autodiff,train";
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        check_first(names[i], "", whole, "", CUT);
+        check_first(names[i], "", whole, "", CUT ",shard,reshard,collect,localize");
+        check_first(names[i], "", whole, "", CUT ",place,simplify,pipeline");
+    }
+}
+
+TEST(flattened_arguments_of_stages) {
+    static const char name[] = "mesh/shared_layers.ir", mesh[] = "dp=2, tp=2";
+    static const char cut[] =
+        STAGES "-o zero=1 -o zero_axes=dp -p simplify,seed,zero,cut,"
+               "autodiff,simplify,train,simplify";
+    Arena *mem = arena_new();
+    const char *local = arena_printf(mem, "%s,shard,reshard,collect,localize", cut);
+    check_first(name, "dp=1, tp=1", STAGES "-p simplify,autodiff,train", mesh, cut);
+    check_first(name, "dp=1, tp=1", STAGES "-p simplify,autodiff,train", mesh, local);
+    arena_free(mem);
+}
+
+TEST(arguments_in_another_order) {
+    check_first("mlp.ir", "", "-p simplify", "", "-o turn=1 -p simplify,turn");
+    check_first("mlp.ir", "", "-p simplify", "", "-o turn=1 -p simplify,turn,place");
+}
+
+TEST(arguments_that_are_rounded) {
+    check_first("tiny_gpt.ir", "", "-o narrow=bf16 -p narrow,hoist", "",
+                "-o narrow=bf16 -o hold=1 -p narrow,hoist,hold");
+}
+
 /* A result that ranks have differently has a line for each. */
 TEST(results_of_ranks) {
     Arena *mem = arena_new();
