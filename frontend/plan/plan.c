@@ -275,6 +275,13 @@ static void add_states(const Plan *p, PlanParam *row) {
     }
 }
 
+/* Of an argument's tensor what no earlier stage has. */
+static int64_t own_count(const Func *f, int i, const Layout *l) {
+    int64_t n = type_count(&l->whole);
+    if (attr_find(f->arg_attr[i], "same")) return 0;
+    return l->rows ? n / l->whole.dim[0] * l->rows : n;
+}
+
 static void read_parameters(Walk *w) {
     Plan *p = w->p;
     const Func *f = p->entry;
@@ -295,7 +302,7 @@ static void read_parameters(Walk *w) {
                            .weight_bytes = type_bytes(&v->ty)};
         row->gradient_bytes = memory_gradient_bytes(f, i);
         add_states(p, row);
-        p->parameters = plus(p->parameters, row->count);
+        p->parameters = plus(p->parameters, own_count(f, i, &l));
         p->rank_parameters = plus(p->rank_parameters, row->rank_count);
         nth++;
     }
@@ -319,6 +326,12 @@ Plan plan_count(Arena *mem, const Func *entry, const Job *job) {
     add_traffic(&w);
     if (job->has_spec) p.parameters = model_parameters(&job->spec); /* without padding */
     return p;
+}
+
+int64_t plan_stage_parameters(const PlanPipe *p) {
+    int64_t n = 0;
+    for (int k = 0; k < p->schedule->stages; k++) n = plus(n, p->stage[k].parameters);
+    return n;
 }
 
 int64_t plan_sent_bytes(const Plan *p) {

@@ -136,6 +136,8 @@ const char *plan_schedule_title(Arena *mem, const PipeSchedule *s);
 Plan plan_read(Arena *mem, const Func *entry, const Job *job);
 /* The same without the hash, for which all of the module is printed. */
 Plan plan_count(Arena *mem, const Func *entry, const Job *job);
+/* Parameters of a module of the user's, of which each stage counts those that no other one has. */
+int64_t plan_stage_parameters(const PlanPipe *p);
 /* What a rank sends in a step, other ranks of its stage and other stages. */
 int64_t plan_sent_bytes(const Plan *p);
 

@@ -150,6 +150,7 @@ static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *
     }
     plan_fill_task_flops(pipe->schedule, pipe->flops);
     plan_join_hashes(hash, stages, pipe->hash);
+    if (!j->has_spec) pipe->stage[0].parameters = plan_stage_parameters(pipe);
     return pipe->stage[0];
 }
 

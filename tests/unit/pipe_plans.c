@@ -81,3 +81,24 @@ TEST(an_unknown_schedule_is_told_where_it_stands) {
                 EXIT_CONFIG, "command line:2:47: error: unknown schedule 'zb'");
     arena_free(mem);
 }
+
+/* A parameter that two stages read counts once, as do the layers of a loop that is cut. */
+TEST(parameters_of_an_own_model_are_those_of_all_stages) {
+    static const struct {
+        const char *file;
+        int parameters;
+    } own[] = {{"residual_mlp.ir", 8 * 6 * 7 + 6 * 3},
+               {"encoder_decoder.ir", 11 * 8 + 3 * (8 + 8 + 2 * 8 * 12) + 5 * 4 * 8 * 8}};
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(own); i++)
+        for (int stages = 1; stages <= 4; stages *= 2) {
+            const char *yaml = arena_printf(
+                mem,
+                "model: {file: %s/ir/%s}\n"
+                "parallel_config: {pipeline_stage: %d, micro_batch_num: 4}\n"
+                "train_dataset: {data_loader: {type: Tensors, dataset_dir: x.npz}}\n",
+                tests_dir(), own[i].file, stages);
+            EXPECT_INT(plan_of(mem, yaml, "").parameters, own[i].parameters);
+        }
+    arena_free(mem);
+}
