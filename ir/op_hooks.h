@@ -28,6 +28,7 @@ void infer_softcap(Op *, Type *);
 
 /* ops/norm.c */
 Vjp vjp_layernorm, vjp_rmsnorm, vjp_softmax, vjp_xent;
+void infer_eps(Op *, Type *);
 void expand_layernorm(Builder *, Op *, Value **),
     expand_rmsnorm(Builder *, Op *, Value **);
 void expand_layernorm_grad(Builder *, Op *, Value **);

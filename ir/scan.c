@@ -2,6 +2,7 @@
 #include "ir/scan.h"
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 SourcePos scan_at(const Scanner *ps) {
@@ -66,8 +67,12 @@ int64_t scan_int(Scanner *ps) {
 static double scan_float(Scanner *ps) {
     scan_space(ps);
     char *stop;
+    errno = 0;
     double v = strtod(ps->p, &stop);
     if (stop == ps->p || stop > ps->end) syntax(ps, NULL, "expected a number here");
+    if (isinf(v) && errno == ERANGE)
+        syntax(ps, "the largest number is 1.79e308; infinity is written inf",
+               "%.*s is more than a number holds", (int)MIN(stop - ps->p, 40), ps->p);
     ps->p = stop;
     return v;
 }

@@ -22,8 +22,11 @@ void infer_attention(Op *op, Type *out) {
     check_rng(op, ATTN_RNG);
     check_dropout(op);
     if (!isfinite(op_float(op, "scale", 1))) infer_error("scale must be a finite number");
+    int64_t causal = op_int(op, "causal", 0);
+    if (causal != 0 && causal != 1)
+        infer_error("causal=%lld must be 0 or 1", (long long)causal);
     int64_t zigzag = op_int(op, "zigzag", 0), window = op_int(op, "window", 0);
-    if (window < 0 || window > INT32_MAX || (window && !op_int(op, "causal", 0))) {
+    if (window < 0 || window > INT32_MAX || (window && !causal)) {
         infer_error("window=%lld must be 1..%d and needs causal=1", (long long)window,
                     INT32_MAX);
     }

@@ -111,6 +111,10 @@ void infer_rope_table(Op *op, Type *out) {
     }
     if (!op_attr(op, "base") == !op_attr(op, "freqs"))
         infer_error("write either base or freqs");
+    double base = op_float(op, "base", 1), scale = op_float(op, "scale", 1);
+    if (!(base > 0 && isfinite(base)))
+        infer_error("base=%g must be a finite number above 0", base);
+    if (!isfinite(scale)) infer_error("scale must be a finite number");
     if (!rope_frequencies(op, pairs[0], NULL))
         infer_error("freqs must be %lld numbers with a space between two",
                     (long long)pairs[0]);

@@ -92,6 +92,13 @@ static Value *times(Builder *b, Value *x, Value *y) {
     return build1(b, OP_mul, NULL, x, y, NULL);
 }
 
+void infer_eps(Op *op, Type *out) {
+    (void)out;
+    double eps = op_float(op, "eps", NAN);
+    if (!(eps >= 0 && isfinite(eps)))
+        infer_error("eps=%g must be a finite number of at least 0", eps);
+}
+
 void expand_layernorm(Builder *b, Op *op, Value **out) {
     Value *x = op->in[0];
     out[1] = row_mean(b, x);
