@@ -341,6 +341,7 @@ static void copy_body(const Func *f, Func *copy) {
     Module *m = copy->mod;
     func_number((Func *)(uintptr_t)f);
     copy->made_of = f->made_of;
+    copy->line = f->line;
     copy->part = f->part;
     copy->task = f->task;
     copy->chunk = f->chunk;

@@ -120,6 +120,7 @@ struct Func {
     TaskKind task; /* task(3F): it is this of chunk 3 */
     int chunk;
     int stage; /* of a step in a module with several stages: whose it is */
+    int line; /* in the text that it, or what it is a copy of, was parsed from; 0: none */
     int narg, nret;
     Value **arg;
     Attr **arg_attr; /* per argument: role, init, ... (see arg_spec in op.c) */

@@ -264,6 +264,7 @@ static void parse_return(Scanner *ps, Func *f, int i, const Type *ty, const char
 }
 
 static void parse_func(Scanner *ps, Lists *l) {
+    int line = ps->line;
     scan_expect(ps, "@");
     const char *name = scan_id(ps, "the name of a function");
     if (module_find(ps->m, name)) syntax(ps, NULL, "function @%s is defined twice", name);
@@ -271,6 +272,7 @@ static void parse_func(Scanner *ps, Lists *l) {
     if (++ps->nfuncs > MAX_FUNCS)
         syntax(ps, NULL, "a module has at most %d functions", MAX_FUNCS);
     Func *f = func_new(ps->m, name, role);
+    f->line = line;
     ps->slot = NULL;
     ps->nslots = ps->nvalues = 0;
     parse_params(ps, f);

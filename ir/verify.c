@@ -1,5 +1,6 @@
 /* verify.c - what must be true of a module at its level; run after parsing and after
- * every pass. Errors name the line that the op came from. */
+ * every pass. Errors name the line that the op came from, of arguments and results that of
+ * their function. */
 #include "ir/op_hooks.h"
 
 typedef struct Check {
@@ -18,7 +19,8 @@ static _Noreturn void bad(const Check *c, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    SourcePos at = {c->file ? c->file : c->m->name, c->text, c->op ? c->op->line : 0, 3};
+    int line = c->op ? c->op->line : c->f->line, column = c->op ? 3 : 1;
+    SourcePos at = {c->file ? c->file : c->m->name, c->text, line, column};
     fail_at(EXIT_CONFIG, at, NULL, "@%s: %s%s%s", c->f->name,
             c->op ? optab[c->op->kind].name : "", c->op ? ": " : "", message);
 }

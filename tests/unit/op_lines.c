@@ -96,6 +96,31 @@ TEST(equal_kernels_of_two_lines_are_one) {
     arena_free(mem);
 }
 
+/* What is wrong with arguments and results is said where their function begins. */
+TEST(arguments_and_results_have_the_line_of_their_function) {
+    static const struct {
+        const char *text, *error;
+    } wrong[] = {
+        {"module @t mesh(a=2) level(global)\n\n"
+         "func @f:model(\n    %x: f32[9:a]) -> (f32[9:a]) {\n  return %x\n}\n",
+         "t.ir:3:1: error: @f: %x: dimension 0 is 9, which 2 ranks do not divide\n"
+         "    func @f:model("},
+        {"module @t mesh() level(global)\n"
+         "func @f:model(%x: f32[2], %y: f32[3]) -> (f32[3]=%x) {\n  return %y\n}\n",
+         "t.ir:2:1: error: @f: result 0 overwrites an argument of another type"},
+        {"module @t mesh() stages(2) level(local)\n"
+         "func @f:step() -> () stage(0) {\n  return\n}\n"
+         "func @g:step() -> () stage(0) {\n  return\n}\n",
+         "t.ir:5:1: error: @g: stage 0 has an entry already"}};
+    for (volatile int i = 0; i < ARRAY_LEN(wrong); i++) {
+        Arena *mem = arena_new();
+        const char *text = wrong[i].text;
+        EXPECT_FAIL(module_parse(mem, "t.ir", text, strlen(text)), EXIT_CONFIG,
+                    wrong[i].error);
+        arena_free(mem);
+    }
+}
+
 TEST(what_is_next_to_an_op_is_made_for_it) {
     Arena *mem = arena_new();
     static const char text[] = "module @t mesh() level(global)\n"
