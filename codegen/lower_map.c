@@ -94,15 +94,15 @@ static LLVMValueRef gelu_erf_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     return emit_fmul(e, y, emit_fma(e, x, density, normal_cdf(e, x)));
 }
 
-/* x sigmoid(a x) and its slope, s (1 + a x (1 - s)) */
+/* x sigmoid(a x) and its slope, s + a s x (1 - s): a x itself may be inf */
 static LLVMValueRef swish(Emit *e, LLVMValueRef x, double a) {
     return emit_fmul(e, x, vmath_sigmoid(e, emit_fmul(e, x, num(e, x, a))));
 }
 
 static LLVMValueRef swish_grad(Emit *e, LLVMValueRef x, LLVMValueRef y, double a) {
-    LLVMValueRef ax = emit_fmul(e, x, num(e, x, a)), s = vmath_sigmoid(e, ax);
-    LLVMValueRef rest = emit_fma(e, emit_fneg(e, ax), s, ax); /* a x (1 - s) */
-    return emit_fmul(e, emit_fmul(e, y, s), emit_fadd(e, rest, num(e, x, 1)));
+    LLVMValueRef s = vmath_sigmoid(e, emit_fmul(e, x, num(e, x, a)));
+    LLVMValueRef rest = emit_fma(e, emit_fneg(e, x), s, x); /* x (1 - s) */
+    return emit_fmul(e, y, emit_fma(e, emit_fmul(e, rest, s), num(e, x, a), s));
 }
 
 static LLVMValueRef to_float(Emit *e, LLVMValueRef bit, LLVMValueRef like) {

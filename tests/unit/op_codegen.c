@@ -354,6 +354,21 @@ TEST(in_place) {
     EXPECT(overwritten > 60);
 }
 
+/* A factor of the largest numbers that there are is no inf on the way. */
+TEST(slopes_of_the_largest_numbers) {
+#define SLOPE(kind)                                                                      \
+    {                                                                                    \
+        kind, NULL, "%x: F[37], %y: F[37]",                                              \
+            "%s = scale %x {by=3e38} : F[37]\n  %z = " kind " %s, %y : F[37]"            \
+    }
+    static const Sample s[] = {SLOPE("fast_gelu_grad"), SLOPE("silu_grad"),
+                               SLOPE("gelu_grad"), SLOPE("gelu_erf_grad")};
+    for (int i = 0; i < ARRAY_LEN(s); i++) {
+        EXPECT(run_sample(&s[i], "x86-64-v2", 1, APART));
+        EXPECT(run_sample(&s[i], "x86-64-v3", 1, APART));
+    }
+}
+
 /* Numbers that an i32 cannot hold, and NaN, as the interpreter has them. */
 TEST(casts_out_of_range) {
     static const Sample s[] = {
