@@ -75,19 +75,32 @@ static void run_entries(Arena *mem, const Module *m) {
         run_stages(mem, m);
         return;
     }
+    int entries = 0;
     for (Func *f = m->first; f; f = f->next) {
         if (!func_is_entry(f)) continue;
+        entries++;
         Tensor ***arg = sample_parts(mem, f), ***ret = sample_results(mem, f);
         interp_run(mem, f, arg, ret);
         print_results(mem, f, ret);
     }
+    if (!entries)
+        fail(EXIT_CONFIG,
+             "module @%s has no function of role model or step to run: write "
+             "func @NAME:model(...)",
+             m->name);
 }
 
 typedef struct Command {
+    Arena *mem;
     const char *passes, *file;
     bool run;
     PassOptions o;
 } Command;
+
+/* What several -p name goes on behind each other. */
+static void add_passes(Command *c, char *list) {
+    c->passes = *c->passes ? arena_printf(c->mem, "%s,%s", c->passes, list) : list;
+}
 
 /* Takes `word`, or both; how many, 0: neither is known. `value` is NULL behind the last. */
 static int take(Command *c, const char *word, char *value) {
@@ -101,7 +114,7 @@ static int take(Command *c, const char *word, char *value) {
     else if (!option || !value)
         return 0;
     else if (!strcmp(word, "-p"))
-        return c->passes = value, 2;
+        return add_passes(c, value), 2;
     else if (!strcmp(word, "-o"))
         return pass_option_set(&c->o, value), 2;
     else if (!strcmp(word, "-s"))
@@ -125,7 +138,8 @@ static int printed(void) {
 }
 
 int main(int argc, char **argv) {
-    Command c = {.passes = "", .o = pass_options_default()};
+    Arena *mem = arena_new();
+    Command c = {.mem = mem, .passes = "", .o = pass_options_default()};
     for (int i = 1, n; i < argc; i += n) {
         if (is_help(argv[i])) {
             usage(stdout);
@@ -141,7 +155,6 @@ int main(int argc, char **argv) {
         usage(stderr);
         return EXIT_CONFIG;
     }
-    Arena *mem = arena_new();
     size_t n;
     char *text = file_read(mem, c.file, 64 << 20, &n, EXIT_CONFIG);
     Module *m = module_parse(mem, c.file, text, n);

@@ -50,6 +50,9 @@ static Axes parse_axes(const Module *m, const Annotation *a, const Value *v,
                        const char *word) {
     Axes axes = 0;
     if (!strcmp(word, "-") || mesh_axes_parse(&m->mesh, word, &axes)) return axes;
+    if (!m->mesh.naxes)
+        refuse(a, v, "'%s': '%s' is not '-', and the mesh has no axes", a->placement,
+               word);
     refuse(a, v, "'%s': '%s' is not '-' nor made of the axes %s", a->placement, word,
            mesh_axes_text(m->mem, &m->mesh, (Axes)((1u << m->mesh.naxes) - 1)));
 }

@@ -148,6 +148,27 @@ TEST(results_of_ranks) {
     arena_free(mem);
 }
 
+TEST(lists_of_passes_add_up) {
+    Arena *mem = arena_new();
+    expect_same_digests(run_opt(mem, "mlp.ir", "", "-p simplify,autodiff -p train"),
+                        run_opt(mem, "mlp.ir", "", "-p simplify,autodiff,train"));
+    arena_free(mem);
+}
+
+TEST(nothing_to_run_is_said) {
+    Arena *mem = arena_new();
+    static const char text[] = "module @m mesh() level(global)\n"
+                               "func @f(%x: f32[2]) -> (f32[2]) {\n  return %x\n}\n";
+    char *path = path_join(mem, temp_dir(), "none.ir"), out[512];
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
+    FILE *p = popen(arena_printf(mem, "%s/stator-opt -r %s 2>&1", BUILD_DIR, path), "r");
+    EXPECT(p);
+    out[fread(out, 1, sizeof out - 1, p)] = 0;
+    EXPECT_INT(WEXITSTATUS(pclose(p)), EXIT_CONFIG);
+    EXPECT_PART(out, "module @m has no function of role model or step to run");
+    arena_free(mem);
+}
+
 static void parts_of(const char *type) {
     Arena *mem = arena_new();
     char *text = arena_printf(
