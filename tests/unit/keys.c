@@ -47,7 +47,7 @@ static const char *const base_yaml[BASES] = {
                   "dataset_dir: %s/text.txt") "parallel_config:\n"
                                               "  {data_parallel: 2, model_parallel: 2, "
                                               "context_parallel: 2}\n",
-    [SHARDS] = "model: {model_config: {hidden_size: 512, num_layers: 4, num_heads: 8,\n"
+    [SHARDS] = "model: {model_config: {hidden_size: 1024, num_layers: 4, num_heads: 8,\n"
                "  seq_length: 64}}\n" DATA(
                    "data_path: ''") "parallel_config:\n"
                                     "  {data_parallel: 4, optimizer_shard: True, "
