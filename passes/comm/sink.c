@@ -55,13 +55,13 @@ static void count_calls(Module *m) {
 
 /* Where a collective of a result would end, in calls within calls: how often it would run there,
  * and beside how many seconds of work that come after. */
-typedef struct Inside {
+typedef struct Innermost {
     int64_t runs;
     double work;
-} Inside;
+} Innermost;
 
-static Inside inside_of(const Sink *s, const Value *v) {
-    Inside in = {.runs = 1};
+static Innermost innermost_of(const Sink *s, const Value *v) {
+    Innermost in = {.runs = 1};
     const Func *f = v->def->fn;
     while (v->def && op_calls_ops(v->def)) {
         in.runs *= call_of(v->def).times;
@@ -79,7 +79,7 @@ static bool is_worth_it(const Sink *s, const Op *op, const Op *call) {
     bool same = type_bytes(&op->in[0]->ty) == type_bytes(&op->out[0]->ty);
     if (!same || op->in[0]->def != call)
         return cost_fills_message(&s->cost, op, call_of(call).times);
-    Inside in = inside_of(s, op->in[0]);
+    Innermost in = innermost_of(s, op->in[0]);
     return cost_fills_message(&s->cost, op, in.runs) &&
            cost_pays_apart(&s->cost, op, in.runs, in.work);
 }

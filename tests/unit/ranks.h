@@ -21,6 +21,12 @@
     "--parallel.parallel_optimizer_config.optimizer_level level" #n                      \
     " --parallel.parallel_optimizer_config.parallel_optimizer_threshold 0 "
 
+/* Words for a machine on which messages of small layers, too, are sent beside compute. */
+static const char *ranks_no_starts(void) {
+    return arena_printf(mem(), "--context.machine %s/machines/no_starts.yaml ",
+                        tests_dir());
+}
+
 /* Starts training on `ranks` ranks (1: without launch); `more` are more words. */
 static pid_t ranks_start(int ranks, const char *config, const char *run,
                          const char *more) {

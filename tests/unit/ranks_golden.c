@@ -173,7 +173,8 @@ TEST_LIMIT(whoever_runs_collectives, 180) {
         const char *run = in_temp(ways[k]);
         int n;
         ranks_run(2, config, run,
-                  arena_printf(mem(), "--parallel.overlap %s " ZERO_LEVEL(3), ways[k]));
+                  arena_printf(mem(), "%s--parallel.overlap %s " ZERO_LEVEL(3),
+                               ranks_no_starts(), ways[k]));
         ranks_expect_curve("gpt2_tiny", run, ways[k]);
         const MetricsRow *row = runs_metrics(run, &n);
         EXPECT_INT(n, 20);
@@ -203,8 +204,8 @@ TEST_LIMIT(messages_in_layers, 180) {
                   arena_printf(mem(),
                                "%s--batch_size %d --parallel_config.micro_batch_num %d "
                                "--parallel_config.data_parallel 2 "
-                               "--parallel.overlap %s %s",
-                               large, 6 / micro, micro, runs[i].way,
+                               "--parallel.overlap %s %s%s",
+                               large, 6 / micro, micro, runs[i].way, ranks_no_starts(),
                                zero[runs[i].level]));
         expect_as_one(one, many, 12);
         remove_all(many);

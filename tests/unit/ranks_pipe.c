@@ -81,7 +81,8 @@ static const char *words_of(const int *v) {
     if (v[CP] != WHOLE)
         text_add(&t, PC "context_parallel 2 " PC "context_parallel_algo %s ",
                  algorithms[v[CP]]);
-    text_add(&t, "--parallel.overlap %s ", v[BESIDE] ? "thread" : "off");
+    text_add(&t, "%s--parallel.overlap %s ", ranks_no_starts(),
+             v[BESIDE] ? "thread" : "off");
     return t.s;
 }
 

@@ -72,7 +72,8 @@ TEST_LIMIT(traces_of_replicas_have_one_clock, 120) {
     static const char *const progress[] = {"off", "thread"};
     const char *config = runs_small_config(STEPS, STEPS);
     for (int thread = 0; thread < 2; thread++) {
-        const char *how = arena_printf(mem(), "--parallel.overlap %s", progress[thread]);
+        const char *how = arena_printf(mem(), "%s--parallel.overlap %s",
+                                       ranks_no_starts(), progress[thread]);
         const char *off = in_temp(arena_printf(mem(), "off%d", thread));
         const char *run = in_temp(arena_printf(mem(), "run%d", thread));
         int n;

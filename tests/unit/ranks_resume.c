@@ -93,8 +93,8 @@ TEST_LIMIT(parts_that_do_not_divide, 180) {
     for (int i = 0; i < ARRAY_LEN(way); i++) {
         int ranks = 2 + i % 2;
         resume_under_same(ranks,
-                          arena_printf(mem(), "%s--parallel_config.data_parallel %d %s",
-                                       odd, ranks, way[i]));
+                          arena_printf(mem(), "%s%s--parallel_config.data_parallel %d %s",
+                                       ranks_no_starts(), odd, ranks, way[i]));
     }
 }
 

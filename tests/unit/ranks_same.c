@@ -94,7 +94,8 @@ static void run_ways(const Case *c, const Way *way, int n, int first) {
     const char *config = config_of(c), *one = in_temp("one"), *many = in_temp("many");
     ranks_run(1, config, one, "");
     for (int i = test_long() ? 0 : first; i < n; i += test_long() ? 1 : 2) {
-        ranks_run(way[i].ranks, config, many, way[i].words);
+        ranks_run(way[i].ranks, config, many,
+                  arena_printf(mem(), "%s%s", ranks_no_starts(), way[i].words));
         expect_as_one(one, many, way[i].words);
         remove_all(many);
     }
