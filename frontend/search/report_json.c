@@ -84,7 +84,7 @@ void report_json(const Report *r, Text *out) {
     }
     text_add(out,
              "],\n  \"choices\": %lld, \"probes\": %d, \"simulated\": %lld, "
-             "\"planned\": %d,\n  \"seconds\": %.4g\n}\n",
+             "\"planned\": %d, \"gave_up\": %s,\n  \"seconds\": %.4g\n}\n",
              (long long)r->r->choices, r->r->probes, (long long)r->r->simulated,
-             r->r->planned, r->seconds);
+             r->r->planned, r->r->gave_up ? "true" : "false", r->seconds);
 }

@@ -298,22 +298,22 @@ static int by_planned(const void *a, const void *b) {
  * none. */
 static const double promised = 1 - 0.01;
 
+static double fastest_seconds(const SearchResult *r) {
+    double best = INFINITY;
+    for (int i = 0; i < r->ntop; i++)
+        if (r->top[i].fits) best = MIN(best, r->top[i].seconds);
+    return best;
+}
+
 /* Is it to be planned? */
 static bool is_promising(const SearchResult *r, const Choice *c, int k) {
-    double best = INFINITY;
     int fit = 0;
-    for (int i = 0; i < r->ntop; i++) {
-        if (!r->top[i].fits) continue;
-        best = MIN(best, r->top[i].seconds);
-        fit++;
-    }
-    return fit < k || c->seconds < promised * best;
+    for (int i = 0; i < r->ntop; i++) fit += r->top[i].fits;
+    return fit < k || c->seconds < promised * fastest_seconds(r);
 }
 
 static bool any_fits(const SearchResult *r) {
-    for (int i = 0; i < r->ntop; i++)
-        if (r->top[i].fits) return true;
-    return false;
+    return fastest_seconds(r) < INFINITY;
 }
 
 static bool is_full(const SearchResult *r) {
@@ -332,14 +332,7 @@ static void plan_inside(Space *b, const Choice *c) {
     if (!find_verified(s, r, &inside)) verify(s, &inside, &r->top[r->ntop++]);
 }
 
-static double fastest_seconds(const SearchResult *r) {
-    double best = INFINITY;
-    for (int i = 0; i < r->ntop; i++)
-        if (r->top[i].fits) best = MIN(best, r->top[i].seconds);
-    return best;
-}
-
-enum { ZERO_LEVELS = 4 };
+enum { ZERO_LEVELS = ZERO_3 + 1 };
 
 /* Of each split of the ranks and level of ZeRO, about which pieces say least, the fastest whose
  * layers may be placed otherwise; NULL: none. */
@@ -361,12 +354,11 @@ static void plan_all_inside(Space *b) {
     SearchResult *r = b->r;
     const Choice **of = fastest_to_place(b);
     for (int i = 0; i < r->nfamilies * ZERO_LEVELS && search_goes_on(b->s); i++) {
-        if (!of[i]) continue;
-        Choice c = *of[i];
+        const Choice *c = of[i];
         double best = promised * fastest_seconds(r);
-        if (c.bound * inside_least(b->s, &c) >= best) continue;
-        const Inside *in = search_inside(b->s, &c);
-        if (in && c.bound * in->gain < best) plan_inside(b, &c);
+        if (!c || c->bound * inside_least(b->s, c) >= best) continue;
+        const Inside *in = search_inside(b->s, c);
+        if (in && c->bound * in->gain < best) plan_inside(b, c);
     }
     int n = search_goes_on(b->s) ? MIN(b->s->o.tops, r->ntop) : 0;
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
