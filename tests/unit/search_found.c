@@ -268,6 +268,11 @@ TEST(json_has_what_the_table_has) {
     Text people = text_new(mem);
     report_text(&report, &people);
     EXPECT(strstr(people.s, human((double)r.top[0].sent_bytes, "B").s));
+    EXPECT(!strstr(people.s, "are not planned") && strstr(t.s, "\"gave_up\": false"));
+    r.gave_up = true;
+    report_text(&report, &people);
+    report_json(&report, &t);
+    EXPECT(strstr(people.s, "are not planned") && strstr(t.s, "\"gave_up\": true"));
     arena_free(mem);
 }
 
