@@ -115,10 +115,12 @@ static int result_priority(const FuncPlacements *p, const Placed *y, const Value
     return FOLLOWS;
 }
 
-/* Which dimension does the axis split? -1: none. */
+enum { NONE = -1, INSIDE = -2 };
+
+/* Which dimension does the axis split? Or NONE; INSIDE: one that a composite has whole. */
 static int choose(Shard *s, FuncPlacements *p, Op *op, Over *o, int axis) {
     Votes b = {0};
-    bool zero;
+    bool zero, inside = false;
     for (int i = 0; i < op->nin; i++) {
         if (is_free(p, op->in[i], &zero)) continue;
         const Placed *x = placed(p, op->in[i]);
@@ -136,14 +138,15 @@ static int choose(Shard *s, FuncPlacements *p, Op *op, Over *o, int axis) {
         double least = 0;
         for (int id = 0; id < o->d.n; id++) {
             if (b.priority[id] != priority) continue;
-            if (o->d.whole[id] && optab[op->kind].expand) s->expand = op;
+            inside |= o->d.whole[id] && optab[op->kind].expand;
             if (!over_fits(op, o, id, o->split[id] | bit)) continue;
             double bytes = moved_bytes(op, o, id, axis);
             if (best < 0 || bytes < least) best = id, least = bytes;
         }
+        if (inside) return INSIDE;
         if (best >= 0) return best;
     }
-    return -1;
+    return NONE;
 }
 
 static Axes all_splits(const Type *t) {
@@ -180,7 +183,8 @@ static void place_result(FuncPlacements *p, Op *op, int i, bool follows,
         y->priority = MAX(y->priority, placed(p, op->in[0])->priority);
 }
 
-static void decide(Shard *s, FuncPlacements *p, Op *op) {
+/* False: it is a composite that is split inside. */
+static bool decide(Shard *s, FuncPlacements *p, Op *op) {
     Over *o = &p->over[op->id];
     SeededDim asked[MAX_DIMS] = {0};
     *o = over_none(op);
@@ -189,7 +193,7 @@ static void decide(Shard *s, FuncPlacements *p, Op *op) {
     for (int a = 0; o->has_dims && a < s->m->mesh.naxes; a++) {
         if (s->m->mesh.axis[a].size == 1) continue;
         int id = choose(s, p, op, o, a);
-        if (s->expand) return;
+        if (id == INSIDE) return false;
         if (id >= 0)
             over_add(op, o, id, a);
         else if (hands_on(p, op, a))
@@ -199,6 +203,7 @@ static void decide(Shard *s, FuncPlacements *p, Op *op) {
     bool follows = false;
     for (int i = 0; i < op->nin; i++) follows |= type_is_split(&op->in[i]->ty);
     for (int i = 0; i < op->nout; i++) place_result(p, op, i, follows, asked);
+    return true;
 }
 
 /* ---- functions ---- */
@@ -250,11 +255,9 @@ static void enter_first(Shard *s, FuncPlacements *p, FuncPlacements *callee,
     for (int i = 0; i < c->op->nin; i++) place_argument(p, callee, c, i);
     for (int i = 0; i < c->op->nin; i++) meet_argument(s, p, callee, c, i);
     walk(s, callee);
-    for (int again = 0; !s->expand && again < c->carry && settle_carried(callee, c);
-         again++) {
+    for (int again = 0; again < c->carry && settle_carried(callee, c); again++)
         walk(s, callee);
-    }
-    if (!s->expand) meet_returns(s, callee, c->carry);
+    meet_returns(s, callee, c->carry);
 }
 
 static void enter(Shard *s, FuncPlacements *p, Op *op) {
@@ -266,7 +269,7 @@ static void enter(Shard *s, FuncPlacements *p, Op *op) {
     } else {
         for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
     }
-    for (int i = 0; i < op->nout && !s->expand; i++) {
+    for (int i = 0; i < op->nout; i++) {
         Placed *y = placed(p, op->out[i]);
         y->ty = leaves_as(callee, &c, i);
         if (c.loop && i >= c.carry) y->ty = type_stack(&y->ty, c.times);
@@ -276,12 +279,71 @@ static void enter(Shard *s, FuncPlacements *p, Op *op) {
     }
 }
 
+/* ---- composites that are split inside ---- */
+
+static void *grown(Arena *mem, const void *items, int n, int room, size_t size) {
+    void *all = arena_alloc(mem, array_bytes((size_t)room, size));
+    memcpy(all, items, (size_t)n * size);
+    return all;
+}
+
+/* Ids after those that the function has, and room for them. */
+static void take_parts(Shard *s, FuncPlacements *p, Op *first, const Op *end) {
+    Func *f = p->f;
+    int values = f->nvalues, ops = f->nops;
+    for (Op *op = first; op != end; op = op->next) {
+        op->id = f->nops++;
+        for (int i = 0; i < op->nout; i++) op->out[i]->id = f->nvalues++;
+    }
+    p->at = grown(s->mem, p->at, values, f->nvalues, sizeof *p->at);
+    p->over = grown(s->mem, p->over, ops, f->nops, sizeof *p->over);
+    for (Op *op = first; op != end; op = op->next)
+        for (int i = 0; i < op->nout; i++) take_seed(s, p, op->out[i]);
+}
+
+static bool is_used(const Func *f, const Op *op) {
+    bool used = op_has(op, F_EFFECT);
+    for (int i = 0; i < op->nout && !used; i++) used = value_uses(f, op->out[i]) > 0;
+    return used;
+}
+
+/* Puts the parts of a composite, which carry the sums, in its place; returns the first op that is
+ * not decided. */
+static Op *expand_here(Shard *s, FuncPlacements *p, Op *op) {
+    Func *f = op->fn;
+    Op *before = op->prev, *end = op->next;
+    Builder b = build_before(op);
+    Value **out = NEW_ARRAY(f->mod->mem, Value *, (size_t)op->nout + 1);
+    for (int i = 0; i < op->nin; i++) op->in[i]->ty = placed(p, op->in[i])->seed;
+    optab[op->kind].expand(&b, op, out);
+    for (int i = 0; i < op->nout; i++) {
+        if (!value_uses(f, op->out[i])) continue;
+        check(out[i]);
+        out[i]->name = op->out[i]->name;
+        memcpy(out[i]->ty.split, placed(p, op->out[i])->seed.split,
+               sizeof out[i]->ty.split);
+        func_replace(f, op->out[i], out[i]);
+    }
+    Op *last = op->prev;
+    op_remove(op);
+    for (Op *prev; last != before; last = prev) {
+        prev = last->prev;
+        if (!is_used(f, last)) op_remove(last);
+    }
+    Op *first = before ? before->next : f->first;
+    take_parts(s, p, first, end);
+    p->expanded = true;
+    return first;
+}
+
 static void walk(Shard *s, FuncPlacements *p) {
-    for (Op *op = p->f->first; op && !s->expand; op = op->next) {
+    for (Op *op = p->f->first, *next; op; op = next) {
+        bool whole = true;
         if (op_is_call(op))
             enter(s, p, op);
         else
-            decide(s, p, op);
+            whole = decide(s, p, op);
+        next = whole ? op->next : expand_here(s, p, op);
     }
 }
 
@@ -298,17 +360,6 @@ static void start(FuncPlacements *p) {
     }
 }
 
-static void restore(Shard *s) {
-    for (FuncPlacements *p = s->all; p; p = p->next) {
-        for (int i = 0; i < p->f->narg; i++)
-            p->f->arg[i]->ty = placed(p, p->f->arg[i])->seed;
-        for (Op *op = p->f->first; op; op = op->next) {
-            for (int i = 0; i < op->nout; i++)
-                op->out[i]->ty = placed(p, op->out[i])->seed;
-        }
-    }
-}
-
 static void write_down(Shard *s) {
     for (FuncPlacements *p = s->all; p; p = p->next) {
         for (int i = 0; i < p->f->narg; i++)
@@ -322,54 +373,30 @@ static void write_down(Shard *s) {
     }
 }
 
-/* The inner dimension of a composite is split: its parts carry the sums. */
-static void expand_one(Op *op) {
-    Func *f = op->fn;
-    Builder b = build_before(op);
-    Value **out = NEW_ARRAY(f->mod->mem, Value *, (size_t)op->nout + 1);
-    optab[op->kind].expand(&b, op, out);
-    for (int i = 0; i < op->nout; i++) {
-        if (!value_uses(f, op->out[i])) continue;
-        check(out[i]);
-        out[i]->name = op->out[i]->name;
-        memcpy(out[i]->ty.split, op->out[i]->ty.split, sizeof out[i]->ty.split);
-        func_replace(f, op->out[i], out[i]);
-    }
-    op_remove(op);
-    func_remove_dead(f);
-}
-
-static bool try_entry(Shard *s, Func *entry) {
+static void place_entry(Shard *s, Func *entry) {
     FuncPlacements *p = placements_of(s, entry);
     start(p);
     walk(s, p);
-    if (s->expand) {
-        restore(s);
-        expand_one(s->expand);
-        return false;
-    }
     meet_returns(s, p, 0);
     write_down(s);
-    return true;
+    for (p = s->all; p; p = p->next)
+        if (p->expanded) func_remove_dead(p->f);
 }
 
-/* One attempt in memory of its own; false: a composite was expanded. */
-static bool attempt(Module *m, Func *entry, const PassOptions *o) {
+/* In memory of its own. */
+static void place_all(Module *m, Func *entry, const PassOptions *o) {
     Shard s = {.m = m, .o = o, .mem = arena_new()};
     Catch c;
-    volatile bool done = false;
     if (CATCH(c)) {
-        done = try_entry(&s, entry);
+        place_entry(&s, entry);
         catch_end(&c);
     }
     arena_free(s.mem);
     if (c.code) fail_again(c.code, c.message);
-    return done;
 }
 
 void pass_shard(Module *m, const PassOptions *o) {
     drop_single_axes(m);
-    for (Func *f = m->first; f; f = f->next) {
-        while (func_is_entry(f) && !attempt(m, f, o)) continue;
-    }
+    for (Func *f = m->first; f; f = f->next)
+        if (func_is_entry(f)) place_all(m, f, o);
 }

@@ -18,15 +18,15 @@ typedef struct FuncPlacements { /* of one function */
     Placed *at;      /* by value id */
     Over *over;      /* by op id */
     const Op *owner; /* the call that placed the arguments */
+    bool expanded;   /* a composite of it was */
     struct FuncPlacements *next;
 } FuncPlacements;
 
 typedef struct Shard {
     Module *m;
     const PassOptions *o;
-    Arena *mem; /* scratch of one attempt */
+    Arena *mem; /* scratch of one entry */
     FuncPlacements *all;
-    Op *expand; /* a composite that must be split inside: expand it and start again */
 } Shard;
 
 typedef struct Votes { /* for splitting a dimension over one axis */
