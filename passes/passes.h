@@ -71,7 +71,7 @@ typedef struct PassOptions {
     /* train */
     int64_t micro_batches; /* of a step; 0 = 1 */
     int64_t interleave; /* runs of the model that are a micro-batch, beside each other */
-    const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */
+    const char *optimizer; /* "adamw", "adam", "momentum", "sgd" or "none" */
     double beta1, beta2, eps, momentum;
     bool decay_weights; /* the step takes the weight decay as an argument */
     double clip_norm;   /* 0 = no clipping */

@@ -68,6 +68,7 @@ static void plan(Arena *own, Arena *mem, const LayerAsk *a, const LayerGraph *g,
     PassOptions o;
     Job *j = job_of(own, c, &o);
     Module *m = job_build_step(j, &o);
+    o.optimizer = "none"; /* only layers are looked at */
     strategy_apply(&j->strategy, job_spec(j), m, &o);
     passes_run(m, sharded_passes, &o);
     p->choice = layer_read(mem, g, m, &p->differs);

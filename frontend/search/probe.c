@@ -63,7 +63,8 @@ static const char to_sink[] =
 static const char from_sink[] =
     "simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap";
 
-static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine) {
+static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine,
+                            bool updates) {
     Job *j = job_to_plan(mem, cfg);
     PassOptions o;
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
@@ -71,6 +72,7 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine) {
     o = strategy_pass_options(cfg);
     o.machine = machine == &machine_plain ? NULL : machine; /* as plans have it */
     o.unverified = true;
+    if (!updates) o.optimizer = "none";
     Module *m = job_build_step(j, &o);
     strategy_apply(&j->strategy, job_spec(j), m, &o);
     passes_run(m, to_sink, &o);
@@ -238,12 +240,11 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
     Arena *own = arena_new();
     int64_t prime = marking_prime(&base->spec, base->seq, key);
     Config c = probe_config(base->cfg, key, prime * p.unit);
-    if (update) c.optimizer_type = OPTIMIZER_SGD; /* that of the fewest ops */
     Catch caught;
     if (!prime) {
         p.refused = "sizes of the model are multiples of all small primes";
     } else if (CATCH(caught)) {
-        Module *m = probe_module(own, &c, machine);
+        Module *m = probe_module(own, &c, machine, !update);
         SizeScale one = {prime, 1}, two = {prime, 2};
         p.size[0] = func_sizes(mem, m, &one);
         p.size[1] = func_sizes(mem, m, &two);

@@ -275,10 +275,15 @@ static void next_row(Walk *w) {
     }
 }
 
+/* Both ascending. */
 static Table together(const Elimination *e, const Table *a, const Table *b) {
     Table t = {.var = NEW_ARRAY(e->mem, int, (size_t)(a->n + b->n) + 1)};
-    for (int v = 0; v < e->n; v++)
-        if (has_var(a, v) || has_var(b, v)) t.var[t.n++] = v;
+    for (int i = 0, k = 0; i < a->n || k < b->n;) {
+        bool first = k == b->n || (i < a->n && a->var[i] <= b->var[k]);
+        int v = first ? a->var[i++] : b->var[k++];
+        if (first && k < b->n && b->var[k] == v) k++;
+        t.var[t.n++] = v;
+    }
     return t;
 }
 
@@ -337,24 +342,46 @@ static int find_tables(Elimination *e, int v, Table *in) {
 
 /* ---- step by step ---- */
 
-/* The sums of all states at an entry of the row, two tables at a time. */
-static void add_states(const Walk *w, int entry, int states, double *restrict sum) {
+/* One table, or two added up, at an entry of the row: by state of the variable that goes. */
+typedef struct Pair {
+    const double *a, *b;
+    int64_t da, db;
+} Pair;
+
+static Pair pair_at(const Walk *w, int nth, int entry) {
     static const double nothing = 0;
-    if (!w->n) memset(sum, 0, (size_t)states * sizeof *sum);
-    for (int i = 0; i < w->n; i += 2) {
-        const Addend *add = &w->add[i];
-        bool two = i + 1 < w->n;
-        const double *a = add->cost + entry * add->row;
-        const double *b = two ? add[1].cost + entry * add[1].row : &nothing;
-        int64_t da = add->own, db = two ? add[1].own : 0;
-        for (int x = 0; x < states; x++, a += da, b += db)
-            sum[x] = i ? sum[x] + (*a + *b) : *a + *b;
+    const Addend *add = &w->add[nth];
+    Pair p = {.a = &nothing, .b = &nothing};
+    if (nth < w->n) p.a = add->cost + entry * add->row, p.da = add->own;
+    if (nth + 1 < w->n) p.b = add[1].cost + entry * add[1].row, p.db = add[1].own;
+    return p;
+}
+
+/* Sums of all tables but the first two. */
+static void add_rest(const Walk *w, int entry, int states, double *restrict sum) {
+    for (int nth = 2; nth < w->n; nth += 2) {
+        Pair p = pair_at(w, nth, entry);
+        for (int x = 0; x < states; x++, p.a += p.da, p.b += p.db)
+            sum[x] = nth > 2 ? sum[x] + (*p.a + *p.b) : *p.a + *p.b;
     }
 }
 
-static int least_of(const double *sum, int n) {
+/* The state of the least sum at an entry of the row, of which *least is that sum. */
+static int least_state(const Walk *w, int entry, int states, double *sum, double *least) {
+    Pair p = pair_at(w, 0, entry);
     int best = 0;
-    for (int x = 1; x < n; x++) best = sum[x] < sum[best] ? x : best;
+    double cost = *p.a + *p.b;
+    if (w->n > 2) {
+        add_rest(w, entry, states, sum);
+        cost += sum[0];
+    }
+    for (int x = 1; x < states; x++) {
+        double other = p.a[x * p.da] + p.b[x * p.db];
+        if (w->n > 2) other += sum[x];
+        best = other < cost ? x : best;
+        cost = other < cost ? other : cost;
+    }
+    *least = cost;
     return best;
 }
 
@@ -372,11 +399,8 @@ static Step eliminate(Elimination *e, int v) {
     Walk w = walk(e, s.over, in, n, v);
     int64_t at = 0;
     for (int64_t r = 0; r < w.rows; r++, next_row(&w))
-        for (int i = 0; i < w.row_n; i++, at++) {
-            add_states(&w, i, states, sum);
-            s.best[at] = (uint16_t)least_of(sum, states);
-            s.over.cost[at] = sum[s.best[at]];
-        }
+        for (int i = 0; i < w.row_n; i++, at++)
+            s.best[at] = (uint16_t)least_state(&w, i, states, sum, &s.over.cost[at]);
     e->done[v] = true;
     put(e, s.over);
     return s;

@@ -11,7 +11,8 @@
  * many runs of the model, stacked once more, whose calls pass beside makes one. With
  * `scale_loss` the gradient of the loss is multiplied by an argument, loss_scale, so that
  * gradients of activations in f16 are not lost below its smallest number; the norm and the
- * optimizer see gradients divided by it, which costs no pass over them. */
+ * optimizer see gradients divided by it, which costs no pass over them. Without an optimizer the
+ * results are the loss and the gradients. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
@@ -453,11 +454,29 @@ static void update(Train *t, int k) {
     }
 }
 
+/* The norm, and parameters and states after the step. */
+static void update_all(Train *t) {
+    Value *norm = global_norm(t);
+    add_scalar(t, gradient_factor(t, norm));
+    t->good = is_good(t, norm);
+    func_ret(t->step, norm, -1);
+    func_ret(t->step, t->good, -1);
+    for (int k = 0; k < t->nparam; k++)
+        if (t->same[k] < 0) update(t, k);
+}
+
+static void give_gradients(Train *t) {
+    for (int k = 0; k < t->nparam; k++)
+        if (t->same[k] < 0) func_ret(t->step, t->sum[k + 1], -1);
+}
+
+/* NULL: none. */
 static const Optimizer *find_optimizer(const char *name) {
+    if (!strcmp(name, "none")) return NULL;
     for (int i = 0; i < ARRAY_LEN(optimizers); i++)
         if (!strcmp(name, optimizers[i].name)) return &optimizers[i];
-    fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw, adam, momentum and sgd",
-         name);
+    fail(EXIT_CONFIG,
+         "unknown optimizer '%s'; there are adamw, adam, momentum, sgd and none", name);
 }
 
 void pass_train(Module *m, const PassOptions *o) {
@@ -476,19 +495,16 @@ void pass_train(Module *m, const PassOptions *o) {
     if (!t.nparam) fail(EXIT_CONFIG, "@%s has no parameter to train", t.grad->name);
     refuse_types(&t);
     t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
-    scalar_arguments(&t);
+    if (t.optimizer) scalar_arguments(&t);
     int64_t n = MAX(o->micro_batches, 1);
     t.value[t.grad->narg - 1] = loss_gradient(&t, n * t.parts);
     run_micro_batches(&t, n);
     shard_gradients(&t);
     add_same(&t);
-    Value *norm = global_norm(&t);
-    add_scalar(&t, gradient_factor(&t, norm));
-    t.good = is_good(&t, norm);
     func_ret(t.step, t.sum[0], -1);
-    func_ret(t.step, norm, -1);
-    func_ret(t.step, t.good, -1);
-    for (int k = 0; k < t.nparam; k++)
-        if (t.same[k] < 0) update(&t, k);
+    if (t.optimizer)
+        update_all(&t);
+    else
+        give_gradients(&t);
     t.grad->role = ROLE_FUNC;
 }
