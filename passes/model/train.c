@@ -12,7 +12,7 @@
  * `scale_loss` the gradient of the loss is multiplied by an argument, loss_scale, so that
  * gradients of activations in f16 are not lost below its smallest number; the norm and the
  * optimizer see gradients divided by it, which costs no pass over them. Without an optimizer the
- * results are the loss and the gradients. */
+ * results are the loss and, in place of the parameters, their gradients. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
@@ -465,9 +465,10 @@ static void update_all(Train *t) {
         if (t->same[k] < 0) update(t, k);
 }
 
+/* Placed as the parameters are. */
 static void give_gradients(Train *t) {
     for (int k = 0; k < t->nparam; k++)
-        if (t->same[k] < 0) func_ret(t->step, t->sum[k + 1], -1);
+        if (t->same[k] < 0) func_ret(t->step, t->sum[k + 1], t->held[k]->nth);
 }
 
 /* NULL: none. */
