@@ -82,6 +82,7 @@ typedef struct PassOptions {
      * 0: any */
     const struct Machine *machine;
     int threads;
+    struct KnownPaths *paths; /* collect: of other modules too; NULL */
     /* tile: values of more bytes are made and used up a part of their rows at a time, where
      * that can be; 0: never. tile_rows: of a part at least, so that matmuls stay matmuls */
     int64_t tile_bytes, tile_rows;
@@ -99,6 +100,10 @@ typedef struct PassOptions {
                         end: no code is made of it */
 } PassOptions;
 PassOptions pass_options_default(void);
+/* collect.c: what pass collect finds between placements, for all modules that are made of one
+ * machine and number of stages. */
+typedef struct KnownPaths KnownPaths;
+KnownPaths *known_paths(Arena *mem);
 int pass_stages(const PassOptions *o); /* of the schedule, or 1 */
 /* options.c: sets one by its name, "micro_batches=2"; the text stays. Fails with
  * EXIT_CONFIG. */

@@ -63,8 +63,8 @@ static const char to_sink[] =
 static const char from_sink[] =
     "simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap";
 
-static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine,
-                            bool updates) {
+static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine, bool updates,
+                            KnownPaths *paths) {
     Job *j = job_to_plan(mem, cfg);
     PassOptions o;
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
@@ -72,6 +72,7 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine,
     o = strategy_pass_options(cfg);
     o.machine = machine == &machine_plain ? NULL : machine; /* as plans have it */
     o.unverified = true;
+    o.paths = paths;
     if (!updates) o.optimizer = "none";
     Module *m = job_build_step(j, &o);
     strategy_apply(&j->strategy, job_spec(j), m, &o);
@@ -235,7 +236,7 @@ static char *reason_of(Arena *mem, const char *message) {
 }
 
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
-                 const ProbeUpdate *update) {
+                 const ProbeUpdate *update, KnownPaths *paths) {
     Probe p = {.key = key, .update = update, .unit = fewest_sequences(base->cfg, key)};
     Arena *own = arena_new();
     int64_t prime = marking_prime(&base->spec, base->seq, key);
@@ -244,7 +245,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
     if (!prime) {
         p.refused = "sizes of the model are multiples of all small primes";
     } else if (CATCH(caught)) {
-        Module *m = probe_module(own, &c, machine, !update);
+        Module *m = probe_module(own, &c, machine, !update, paths);
         SizeScale one = {prime, 1}, two = {prime, 2};
         p.size[0] = func_sizes(mem, m, &one);
         p.size[1] = func_sizes(mem, m, &two);

@@ -60,9 +60,10 @@ Config one_stage_config(const Config *cfg);
 
 /* Makes it of the model of a job, by passes that reckon with the machine. A configuration that
  * cannot be split so is no failure. update: that of another probe with the same one, so that the
- * program goes without (half of its ops); NULL: it is read off this program. */
+ * program goes without (half of its ops); NULL: it is read off this program. paths: of all probes
+ * with that machine; NULL. */
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
-                 const ProbeUpdate *update);
+                 const ProbeUpdate *update, KnownPaths *paths);
 
 /* Seconds of a rank for a micro-batch of b sequences of a replica, by what `timing` has of the
  * machine, of where the members of groups are, and of shared cores. */

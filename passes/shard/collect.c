@@ -287,22 +287,55 @@ typedef struct Path {
 /* A search with few states; where they are too few, one with all. */
 typedef struct Searches {
     Arena *mem;
-    const Mesh *mesh;
+    Mesh *mesh;
     Price bytes, seconds; /* without a machine seconds are bytes too */
     Search few, many;     /* many.max 0: not yet made */
     Path *path;           /* that were found: layers want the same ones */
     int n, cap;
+    struct Searches *next; /* of another mesh */
 } Searches;
 
 static Searches *searches_new(Arena *mem, const Mesh *m, const PassOptions *o) {
     Searches *k = NEW(mem, Searches);
     k->mem = mem;
-    k->mesh = m;
+    k->mesh = NEW(mem, Mesh);
+    *k->mesh = *m;
+    for (int a = 0; a < m->naxes; a++)
+        k->mesh->axis[a].name = arena_strdup(mem, m->axis[a].name);
     k->bytes = k->seconds = price_of_bytes();
     if (o->machine)
-        k->seconds = price_of_seconds(mem, o->machine, m, pass_stages(o), o->threads);
-    k->few = search_new(mem, m, FEW_STATES);
+        k->seconds =
+            price_of_seconds(mem, o->machine, k->mesh, pass_stages(o), o->threads);
+    k->few = search_new(mem, k->mesh, FEW_STATES);
     return k;
+}
+
+struct KnownPaths {
+    Arena *mem;
+    Searches *first;
+};
+
+KnownPaths *known_paths(Arena *mem) {
+    KnownPaths *known = NEW(mem, KnownPaths);
+    known->mem = mem;
+    return known;
+}
+
+static bool same_mesh(const Mesh *a, const Mesh *b) {
+    bool same = a->naxes == b->naxes && a->norder == b->norder &&
+                !memcmp(a->order, b->order, sizeof a->order);
+    for (int k = 0; same && k < a->naxes; k++)
+        same = a->axis[k].size == b->axis[k].size &&
+               !strcmp(a->axis[k].name, b->axis[k].name);
+    return same;
+}
+
+static Searches *known_searches(KnownPaths *known, const Mesh *m, const PassOptions *o) {
+    for (Searches *k = known->first; k; k = k->next)
+        if (same_mesh(k->mesh, m)) return k;
+    Searches *k = searches_new(known->mem, m, o);
+    k->next = known->first;
+    return known->first = k;
 }
 
 /* Axes that split something else in b than in a. */
@@ -385,8 +418,8 @@ static Value *collect_one(Op *op, Searches *k) {
     return emit_path(&b, p, op->in[0]);
 }
 
-static void collect_func(Func *f, Searches *k) {
-    Renames r = renames_new(k->mem, f);
+static void collect_func(Func *f, Searches *k, Arena *mem) {
+    Renames r = renames_new(mem, f);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
         renames_reach(&r, op);
@@ -397,16 +430,17 @@ static void collect_func(Func *f, Searches *k) {
     renames_end(&r);
 }
 
-static void collect_all(Module *m, Searches *k) {
-    for (Func *f = m->first; f; f = f->next) collect_func(f, k);
+static void collect_all(Arena *mem, Module *m, const PassOptions *o) {
+    Searches *k =
+        o->paths ? known_searches(o->paths, &m->mesh, o) : searches_new(mem, &m->mesh, o);
+    for (Func *f = m->first; f; f = f->next) collect_func(f, k, mem);
 }
 
 void pass_collect(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
-    Searches *k = searches_new(mem, &m->mesh, o);
     Catch c;
     if (CATCH(c)) {
-        collect_all(m, k);
+        collect_all(mem, m, o);
         catch_end(&c);
     }
     arena_free(mem);

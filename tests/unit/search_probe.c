@@ -44,9 +44,11 @@ static ProbeSeconds seconds_of(Arena *mem, Search *s, const Probe *p, double b) 
 }
 
 static void expect_shared(Arena *mem, Search *s, ProbeKey first, ProbeKey key) {
-    Probe from = probe_make(mem, &s->job, s->o.machine, first, NULL);
-    Probe own = probe_make(mem, &s->job, s->o.machine, key, NULL);
-    Probe shared = probe_make(mem, &s->job, s->o.machine, key, from.update);
+    const Machine *m = s->o.machine;
+    if (!s->paths) s->paths = known_paths(mem);
+    Probe from = probe_make(mem, &s->job, m, first, NULL, s->paths);
+    Probe own = probe_make(mem, &s->job, m, key, NULL, NULL);
+    Probe shared = probe_make(mem, &s->job, m, key, from.update, s->paths);
     EXPECT(!own.refused && !shared.refused && probe_same_update(&first, &key));
     EXPECT(shared.update == from.update && own.update != from.update);
     EXPECT(!memcmp(&own.bytes, &shared.bytes, sizeof own.bytes));
@@ -87,7 +89,7 @@ TEST(updates_without_states) {
     Arena *mem = arena_new();
     Search *s = search_of(mem, "GPT2Config", "SGD", slow_machine(), 4);
     Probe p = probe_make(mem, &s->job, s->o.machine, (ProbeKey){2, 1, 1, 1, false, false},
-                         NULL);
+                         NULL, NULL);
     EXPECT(!p.refused && p.bytes.states == 0);
     arena_free(mem);
     all_shared("GPT2Config", "SGD");
