@@ -25,7 +25,7 @@ Arena *arena_new(void) {
     return a;
 }
 
-void *arena_alloc(Arena *a, size_t bytes) {
+static inline void *take(Arena *a, size_t bytes) {
     if (bytes > PTRDIFF_MAX / 2) die("allocation of %zu bytes", bytes);
     bytes = (size_t)round_up((int64_t)bytes, ALIGN);
     Block *b = a->top;
@@ -41,7 +41,15 @@ void *arena_alloc(Arena *a, size_t bytes) {
     }
     void *p = b->bytes + b->used;
     b->used += bytes;
-    return memset(p, 0, bytes);
+    return p;
+}
+
+void *arena_room(Arena *a, size_t bytes) {
+    return take(a, bytes);
+}
+
+void *arena_alloc(Arena *a, size_t bytes) {
+    return memset(take(a, bytes), 0, bytes);
 }
 
 void arena_free(Arena *a) {
@@ -68,8 +76,9 @@ void *array_grow(Arena *a, void *items, int n, int *cap, size_t size) {
 }
 
 char *arena_strndup(Arena *a, const char *s, size_t n) {
-    char *copy = arena_alloc(a, n + 1);
+    char *copy = arena_room(a, n + 1);
     memcpy(copy, s, n);
+    copy[n] = 0;
     return copy;
 }
 

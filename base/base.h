@@ -19,6 +19,8 @@
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void *arena_alloc(Arena *a, size_t bytes);
+/* Not zeroed: for what is written at once. */
+void *arena_room(Arena *a, size_t bytes);
 void arena_free(Arena *a);
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);

@@ -272,10 +272,11 @@ static OpSize size_of(Arena *mem, const OpSize *one, const OpSize *two, double b
     const double *x = (const double *)&one->n, *y = (const double *)&two->n;
     double *z = (double *)&s.n;
     for (size_t i = 0; i < sizeof s.n / sizeof *z; i++) z[i] = along(x[i], y[i], b);
-    if (s.nelements) s.element = NEW_ARRAY(mem, ElementCount, (size_t)s.nelements);
+    if (s.nelements)
+        s.element = arena_room(mem, array_bytes((size_t)s.nelements, sizeof *s.element));
     for (int i = 0; i < s.nelements; i++) {
-        s.element[i].op = one->element[i].op;
-        s.element[i].count = along(one->element[i].count, two->element[i].count, b);
+        s.element[i] = (ElementCount){
+            one->element[i].op, along(one->element[i].count, two->element[i].count, b)};
     }
     return s;
 }

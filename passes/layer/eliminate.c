@@ -295,7 +295,8 @@ static double entries_of(const Elimination *e, const Table *t) {
 
 static Table added_up(const Elimination *e, const Table in[2]) {
     Table t = together(e, &in[0], &in[1]);
-    double *sum = t.cost = NEW_ARRAY(e->mem, double, (size_t)entries_of(e, &t));
+    size_t entries = (size_t)entries_of(e, &t);
+    double *sum = t.cost = arena_room(e->mem, array_bytes(entries, sizeof *sum));
     Walk w = walk(e, t, in, 2, -1);
     for (int64_t r = 0; r < w.rows; r++, next_row(&w)) {
         const double *a = w.add[0].cost, *b = w.add[1].cost;
@@ -392,8 +393,8 @@ static Step eliminate(Elimination *e, int v) {
     s.over.var = NEW_ARRAY(e->mem, int, (size_t)e->n + 1);
     for (int u = 0; u < e->n; u++)
         if (u != v && !e->done[u] && e->near[v * e->n + u]) s.over.var[s.over.n++] = u;
-    s.over.cost = NEW_ARRAY(e->mem, double, (size_t)size);
-    s.best = NEW_ARRAY(e->mem, uint16_t, (size_t)size);
+    s.over.cost = arena_room(e->mem, array_bytes((size_t)size, sizeof *s.over.cost));
+    s.best = arena_room(e->mem, array_bytes((size_t)size, sizeof *s.best));
     Table *in = NEW_ARRAY(e->mem, Table, (size_t)e->ntables + 1);
     int n = add_up_small(e, in, find_tables(e, v, in), size * states);
     Walk w = walk(e, s.over, in, n, v);
