@@ -86,7 +86,7 @@ char *arena_strdup(Arena *a, const char *s) {
     return arena_strndup(a, s, strlen(s));
 }
 
-static char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
+char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
     char small[256];
     va_list again;
     va_copy(again, ap);

@@ -25,6 +25,8 @@ void arena_free(Arena *a);
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+char *arena_vprintf(Arena *a, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
 /* "prefixN", n >= 0: a name that is made often. */
 char *arena_numbered(Arena *a, const char *prefix, int n);
 #define NEW(arena, T)          ((T *)arena_alloc((arena), sizeof(T)))
@@ -197,6 +199,9 @@ void file_check_written(const char *path, int code);
  * Returns 0 or an errno value; on an error the file is as long as it was. */
 int file_append(const char *path, const void *bytes, size_t n);
 bool file_exists(const char *path);
+/* Where what is at the path may be kept beside it: the first of "path.why-1", -2, ... that is not
+ * there. Fails with `code` where 9,999 are. */
+char *file_aside(Arena *a, const char *path, const char *why, int code);
 bool dir_exists(const char *path);
 /* mkdir -p. Returns 0 or an errno value. */
 int dir_make(const char *path);

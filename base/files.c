@@ -120,6 +120,15 @@ int file_append(const char *path, const void *bytes, size_t n) {
     return error;
 }
 
+char *file_aside(Arena *a, const char *path, const char *why, int code) {
+    enum { MOST = 10000 };
+    for (int i = 1; i < MOST; i++) {
+        char *to = arena_printf(a, "%s.%s-%d", path, why, i);
+        if (!file_exists(to)) return to;
+    }
+    fail(code, "%s has too many earlier copies; remove some", path);
+}
+
 bool file_exists(const char *path) {
     return access(path, F_OK) == 0;
 }

@@ -40,9 +40,9 @@ Value *func_arg(Func *f, const char *name, Type ty) {
     v->name = arena_strdup(mem, name);
     v->ty = ty;
     v->nth = f->narg;
-    f->arg = append_pointer(mem, f->arg, f->narg, v);
-    f->arg_attr = append_pointer(mem, f->arg_attr, f->narg, NULL);
-    f->narg++;
+    int n = f->narg;
+    PUSH(mem, f->arg_attr, n, f->arg_attr_cap, NULL);
+    PUSH(mem, f->arg, f->narg, f->arg_cap, v);
     return v;
 }
 
@@ -96,12 +96,10 @@ void func_arg_set_text(Func *f, int i, const char *key, AttrKind kind, const cha
 
 int func_ret(Func *f, Value *v, int alias_arg) {
     Arena *mem = f->mod->mem;
-    f->ret = append_pointer(mem, f->ret, f->nret, v);
-    int *alias = NEW_ARRAY(mem, int, (size_t)f->nret + 1);
-    if (f->nret) memcpy(alias, f->alias, (size_t)f->nret * sizeof(int));
-    alias[f->nret] = alias_arg;
-    f->alias = alias;
-    return f->nret++;
+    int n = f->nret;
+    PUSH(mem, f->alias, n, f->alias_cap, alias_arg);
+    PUSH(mem, f->ret, f->nret, f->ret_cap, v);
+    return f->nret - 1;
 }
 
 int func_result_over(const Func *f, int arg) {
@@ -141,12 +139,11 @@ Value *build_placed(Builder *b, int kind, const char *attrs, Type want, Value *v
 }
 
 char *bfmt(Builder *b, const char *fmt, ...) {
-    char text[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    char *text = arena_vprintf(b->mem, fmt, ap);
     va_end(ap);
-    return arena_strdup(b->mem, text);
+    return text;
 }
 
 static void link_op(Builder *b, Op *op) {

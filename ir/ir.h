@@ -126,6 +126,7 @@ struct Func {
     Attr **arg_attr; /* per argument: role, init, ... (see arg_spec in op.c) */
     Value **ret;
     int *alias; /* per result: the argument whose buffer it overwrites, or -1 */
+    int arg_cap, arg_attr_cap, ret_cap, alias_cap; /* room in the four */
     Op *first, *last;
     int nvalues, nops;                                /* set by func_number() */
     int64_t frame_bytes;                              /* level planned */

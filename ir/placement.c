@@ -48,14 +48,12 @@ static Axes read_split(const Op *op, const Over *o, const char *text, const char
                        size_t n, int *id) {
     bool pending = *word == '+';
     size_t colon = strcspn(word, ":"), from = pending ? 1 : colon + 1;
-    char axes[64];
     Axes bits;
     *id = pending || colon >= n ? -1 : find_id(&o->d, word, colon);
-    if ((!pending && *id < 0) || n - from >= sizeof axes)
+    if (!pending && *id < 0)
         fail_op(op, "over=\"%s\" does not fit the dimensions of %s", text,
                 optab[op->kind].name);
-    memcpy(axes, word + from, n - from);
-    axes[n - from] = 0;
+    const char *axes = arena_strndup(op->fn->mod->mem, word + from, n - from);
     if (!mesh_axes_parse(mesh_of(op), axes, &bits))
         fail_op(op, "over=\"%s\": no mesh axis '%s'", text, axes);
     return bits;

@@ -307,7 +307,8 @@ static double weights_seconds(const Timing *t, const Probe *p, const FuncSizes *
         const OpSize *x = &s->func[f].size[i];
         bool sums =
             p->size[1].func[f].size[i].n.summed > p->size[0].func[f].size[i].n.summed;
-        if (x->kind == SIZE_PRODUCT && sums) seconds += op_size_seconds(t->m, t->rank, x);
+        if (x->kind == SIZE_PRODUCT && sums)
+            seconds += t->stretch * op_size_seconds(t->m, t->rank, x);
     }
     return seconds;
 }

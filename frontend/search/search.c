@@ -1,8 +1,6 @@
 /* search.c - see search.h. */
 #include "frontend/config/config_state.h"
 #include "frontend/search/search_state.h"
-#include <limits.h>
-#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -466,16 +464,8 @@ static void note_refused(Space *b) {
     }
 }
 
-/* Memory of one program serves the next: giving it back and asking again took a tenth of a
- * search. */
-static void keep_memory(void) {
-    mallopt(M_TRIM_THRESHOLD, INT_MAX);
-    mallopt(M_MMAP_THRESHOLD, 16 << 20);
-}
-
 SearchResult search_run(Arena *mem, const SearchOptions *o) {
     SearchResult r = {0};
-    keep_memory();
     Space b = {.s = search_open(mem, o), .r = &r};
     search_each(b.s, take_choice, &b);
     b.alone_from = (int)b.s->choices;

@@ -21,7 +21,9 @@ static Func *without_loss(Module *m, const char *path) {
         fail(EXIT_CONFIG,
              "%s: @%s returns its loss alone; return what is to be predicted after it",
              path, f->name);
-    f->ret++, f->alias++, f->nret--;
+    f->nret--;
+    memmove(f->ret, f->ret + 1, (size_t)f->nret * sizeof *f->ret);
+    memmove(f->alias, f->alias + 1, (size_t)f->nret * sizeof *f->alias);
     PassOptions o = pass_options_default();
     passes_run(m, "simplify", &o);
     return model_entry(m);

@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_ASIDE = 10000 };
-
 /* A folder that cannot be made is said when it is saved to. */
 void aside_lock_checkpoints(Train *t) {
     if (comm_rank() != 0) return;
@@ -26,11 +24,7 @@ void aside_lock_checkpoints(Train *t) {
 }
 
 static const char *name_aside(const Train *t, const char *path) {
-    for (int i = 1; i < MAX_ASIDE; i++) {
-        const char *to = arena_printf(t->mem, "%s.before-%d", path, i);
-        if (!file_exists(to)) return to;
-    }
-    fail(EXIT_CHECKPOINT, "%s has too many earlier copies; remove some", path);
+    return file_aside(t->mem, path, "before", EXIT_CHECKPOINT);
 }
 
 static void move(const char *path, const char *to) {

@@ -232,6 +232,16 @@ static void refuse_unstackable(const Pair *p, Value *const *saved) {
                  p->f->name, saved[i]->name, MAX_RANK - 1);
 }
 
+/* In calls of calls everything that is kept goes through all callers. */
+static void refuse_many(const Pair *p) {
+    enum { MAX_SAVED = 1 << 16 };
+    if (p->nsaved > MAX_SAVED)
+        fail(EXIT_CONFIG,
+             "@%s: %d values are kept for backward, at most %d can be; call what it "
+             "calls in a loop",
+             p->f->name, p->nsaved, MAX_SAVED);
+}
+
 void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,
                 const PassOptions *o) {
     Func *w = p->fwd;
@@ -247,6 +257,7 @@ void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,
     keep_in_parts(p, last, o);
     Value **saved = collect_saved(m, p, last, grads, ncot);
     refuse_unstackable(p, saved);
+    refuse_many(p);
     list_inputs(m->mem, p);
     list_outputs(m->mem, p);
     p->bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);

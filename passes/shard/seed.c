@@ -225,7 +225,6 @@ static void hand_on(Func *f) {
             Type ty = sliced ? type_slice(&v->ty) : v->ty;
             memcpy(callee->arg[i]->ty.split, ty.split, sizeof ty.split);
         }
-        hand_on(callee);
     }
 }
 
@@ -252,5 +251,8 @@ void pass_seed(Module *m, const PassOptions *o) {
         for (int i = 0; i < o->nannotations; i++)
             if (o->annotation[i].derived == derived) place(m, o, i);
     place_open(m, o);
-    hand_on(model_of(m));
+    Func **order = module_order(m->mem, m);
+    int n = 0;
+    while (order[n]) n++;
+    while (n) hand_on(order[--n]);
 }

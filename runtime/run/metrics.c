@@ -169,10 +169,7 @@ MetricsRow *metrics_read(Arena *mem, const char *path, int *n) {
 
 const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes,
                                  size_t size, int lines, int first) {
-    enum { MOST = 1000 };
-    const char *aside = NULL;
-    for (int i = 1; i < MOST && (!aside || file_exists(aside)); i++)
-        aside = arena_printf(mem, "%s.damaged-%d", path, i);
+    const char *aside = file_aside(mem, path, "damaged", EXIT_DATA);
     file_write(aside, bytes, size, EXIT_DATA);
     return arena_printf(
         mem,

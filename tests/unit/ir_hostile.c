@@ -1,6 +1,7 @@
 /* ir_hostile.c - modules that are no good, or large in an unusual way: refused at their place, or
  * done, and never read out of bounds or waited for. */
 #include "ir/ir.h"
+#include "passes/passes.h"
 #include "ranks.h"
 #include "runtime/store/safetensors.h"
 
@@ -48,6 +49,65 @@ TEST(tables_of_any_size_are_checked_at_once) {
     parse(FUNC("%at: i32[]", "f32[1,70368744177664,2]",
                "  %t = rope_table %at {base=10000} : f32[1,70368744177664,2]\n"
                "  return %t\n"));
+}
+
+/* Each function calls the one before it twice: nobody may go through 2^depth of them. */
+static Module *calls_of_calls(int depth) {
+    Text t = text_new(mem());
+    text_add(
+        &t, "module @m mesh(dp=2) level(global)\n\nfunc @f0(%%x: f32[8,4]) -> (f32[8,4]) "
+            "{\n  %%y = gelu %%x : f32[8,4]\n  return %%y\n}\n");
+    for (int i = 1; i < depth; i++)
+        text_add(&t,
+                 "func @f%d(%%x: f32[8,4]) -> (f32[8,4]) {\n"
+                 "  %%a = call %%x {fn=@f%d} : f32[8,4]\n"
+                 "  %%y = call %%a {fn=@f%d} : f32[8,4]\n  return %%y\n}\n",
+                 i, i - 1, i - 1);
+    text_add(&t,
+             "func @f:model(%%x: f32[8:dp,4] {role=tokens}, %%w: f32[4] {role=param}) -> "
+             "(f32[]) {\n  %%h = add %%x, %%w {mn,n->mn} : f32[8,4]\n"
+             "  %%a = call %%h {fn=@f%d} : f32[8,4]\n"
+             "  %%l = sum %%a {ab->} : f32[]\n  return %%l\n}\n",
+             depth - 1);
+    return parse(t.s);
+}
+
+TEST(calls_of_calls_are_seeded_at_once) {
+    PassOptions o = pass_options_default();
+    passes_run(calls_of_calls(60), "seed", &o);
+}
+
+TEST(calls_of_calls_that_keep_too_much_are_refused) {
+    PassOptions o = pass_options_default();
+    passes_run(calls_of_calls(12), "seed,autodiff", &o);
+    EXPECT_FAIL(passes_run(calls_of_calls(22), "seed,autodiff", &o), EXIT_CONFIG,
+                "values are kept for backward, at most 65536");
+}
+
+/* Passes write placements as attributes, of any length. */
+TEST(long_names_of_axes) {
+    enum { AXES = 6, LETTERS = 190 };
+    Text t = text_new(mem()), axes = text_new(mem()), mesh = text_new(mem());
+    for (int i = 0; i < AXES; i++) {
+        char name[LETTERS + 1];
+        memset(name, 'a' + i, LETTERS);
+        name[LETTERS] = 0;
+        text_add(&mesh, "%s%s=2", i ? ", " : "", name);
+        text_add(&axes, "%s%s", i ? "." : "", name);
+    }
+    text_add(
+        &t,
+        "module @m mesh(%s) level(global)\n\n"
+        "func @f:model(%%x: f32[4,256:%s] {role=data}, %%w: f32[256] {role=param}) -> "
+        "(f32[]) {\n  %%z = mul %%x, %%w {ab,b->ab} : f32[4,256]\n"
+        "  %%y = max %%z {ab->a} : f32[4]\n"
+        "  %%l = sum %%y {a->_} : f32[]\n  return %%l\n}\n",
+        mesh.s, axes.s);
+    PassOptions o = pass_options_default();
+    Module *m = parse(t.s);
+    passes_run(m, "shard,reshard,collect,simplify,localize", &o);
+    const char *printed = module_print(mem(), m);
+    EXPECT(strstr(printed, axes.s) && parse(printed));
 }
 
 /* A step of micro-batches carries a gradient of each parameter. */

@@ -33,14 +33,19 @@ static const Machine *slow_machine(void) {
     return &m;
 }
 
-static ProbeSeconds seconds_of(Arena *mem, Search *s, const Probe *p, double b) {
+static ProbeSeconds stretched(Arena *mem, Search *s, const Probe *p, double b,
+                              double stretch) {
     const Machine *m = s->o.machine;
     Timing t = {.mem = mem,
                 .m = m,
                 .rank = m->rank,
                 .shape = mesh_shapes(mem, m, &p->mesh, 1, s->threads),
-                .stretch = 1};
+                .stretch = stretch};
     return probe_seconds(&t, p, b);
+}
+
+static ProbeSeconds seconds_of(Arena *mem, Search *s, const Probe *p, double b) {
+    return stretched(mem, s, p, b, 1);
 }
 
 static void expect_shared(Arena *mem, Search *s, ProbeKey first, ProbeKey key) {
@@ -119,4 +124,19 @@ TEST(heads_of_any_size) {
         EXPECT(over > 0.999 && over < 1.03);
         arena_free(mem);
     }
+}
+
+/* Schedules that do the gradients of weights later count those apart. */
+TEST(shared_cores_make_all_compute_longer) {
+    Arena *mem = arena_new();
+    Search *s = search_of(mem, "GPT2Config", "AdamW", slow_machine(), 4);
+    Probe p = probe_make(mem, &s->job, s->o.machine, (ProbeKey){1, 1, 1, 1, false, false},
+                         NULL, NULL);
+    ProbeSeconds x = seconds_of(mem, s, &p, 2), y = stretched(mem, s, &p, 2, 3);
+    EXPECT(x.messages == 0 && x.weights > 0 && x.inputs > 0);
+    EXPECT_NEAR(y.weights, 3 * x.weights, 1e-9 * y.weights);
+    EXPECT_NEAR(y.inputs, 3 * x.inputs, 1e-9 * y.inputs);
+    EXPECT_NEAR(y.forward, 3 * x.forward, 1e-9 * y.forward);
+    EXPECT_NEAR(y.last_backward, 3 * x.last_backward, 1e-9 * y.last_backward);
+    arena_free(mem);
 }
