@@ -42,6 +42,7 @@ typedef struct Fuse {
     Op **order;        /* by op id */
     const Dims **dims; /* by op id; NULL: not looked at yet */
     int **reader;      /* by value id: ids of ops that read it, ascending; then -1 */
+    int *calls;        /* by op id: of functions, before it */
     bool *given;       /* by value id: the function returns it */
     Renames renames;   /* results of ops that are in kernels now */
     Value **map;       /* by value id: its value in the kernel that is being made */
@@ -88,6 +89,39 @@ static bool read_outside(const Fuse *fu, Group **set, int n, const Op *op) {
     return false;
 }
 
+/* The last op that reads it; -1: what the function is given or gives lives anyway. */
+static int last_reader(const Fuse *fu, const Value *v) {
+    int last = -1;
+    for (const int *r = fu->reader[v->id]; *r >= 0; r++) last = *r;
+    return v->def && !fu->given[v->id] ? last : -1;
+}
+
+static bool is_read_outside(const Fuse *fu, const Group *g, const Value *v) {
+    for (const int *r = fu->reader[v->id]; *r >= 0; r++)
+        if (fu->of[*r] != g) return true;
+    return fu->given[v->id];
+}
+
+/* Does more memory wait for `op` with what the group reads than with what it makes, while functions
+ * are called? Sums of many things would keep them all. */
+static bool keeps_more(const Fuse *fu, const Group *g, const Op *op) {
+    double reads = 0, makes = 0;
+    if (fu->calls[g->op[g->n - 1]->id] == fu->calls[op->id]) return false;
+    for (int k = 0; k < g->n; k++) {
+        const Op *at = g->op[k];
+        for (int i = 0; i < at->nin; i++) {
+            const Value *v = at->in[i];
+            bool again = i > 0 && at->in[i - 1] == v;
+            if (last_reader(fu, v) == at->id && fu->of[v->def->id] != g && !again)
+                reads += (double)type_bytes(&v->ty);
+        }
+        for (int i = 0; i < at->nout; i++)
+            if (is_read_outside(fu, g, at->out[i]))
+                makes += (double)type_bytes(&at->out[i]->ty);
+    }
+    return reads > makes;
+}
+
 static const Dims *dims_of(Fuse *fu, const Op *op) {
     const Dims **d = &fu->dims[op->id];
     if (!*d) *d = space_dims(fu->mem, op);
@@ -99,6 +133,8 @@ static bool fits(Fuse *fu, Group **set, int n, Op *op) {
     int total = 1;
     for (int k = 0; k < n; k++) total += set[k]->n;
     if (total > MAX_KERNEL_OPS || read_outside(fu, set, n, op)) return false;
+    for (int k = 0; k < n; k++)
+        if (keeps_more(fu, set[k], op)) return false;
     if (n == 1 && space_extend(&set[0]->space, op, dims_of(fu, op))) {
         fu->fitted = set[0]->space;
         return true;
@@ -196,12 +232,6 @@ static void make_groups(Fuse *fu) {
 
 /* ---- outlining ---- */
 
-static bool escapes(const Fuse *fu, const Group *g, const Value *v) {
-    for (const int *r = fu->reader[v->id]; *r >= 0; r++)
-        if (fu->of[*r] != g) return true;
-    return fu->given[v->id];
-}
-
 static void drop_func(Module *m, const Func *f) {
     for (Func **at = &m->first; *at; at = &(*at)->next) {
         if (*at == f) {
@@ -260,7 +290,7 @@ static Func *make_kernel(Fuse *fu, Outline *o) {
         Op *copy = op_clone(&b, op, fu->map);
         for (int j = 0; j < op->nout; j++) {
             copy->out[j]->name = arena_numbered(mem, "t", made++);
-            if (!escapes(fu, o->g, op->out[j])) continue;
+            if (!is_read_outside(fu, o->g, op->out[j])) continue;
             o->out[o->nout++] = op->out[j];
             func_ret(k, fu->map[op->out[j]->id], -1);
         }
@@ -370,6 +400,15 @@ static void list_readers(Fuse *fu) {
     for (int i = 0; i < f->nret; i++) fu->given[f->ret[i]->id] = true;
 }
 
+static void count_calls(Fuse *fu) {
+    int calls = 0;
+    fu->calls = NEW_ARRAY(fu->mem, int, (size_t)fu->f->nops + 1);
+    for (const Op *op = fu->f->first; op; op = op->next) {
+        fu->calls[op->id] = calls;
+        calls += op_calls_ops(op);
+    }
+}
+
 static void replace_all(Fuse *fu) {
     for (Op *op = fu->f->first; op; op = op->next) renames_reach(&fu->renames, op);
     renames_end(&fu->renames);
@@ -389,6 +428,7 @@ static void fuse_func(Module *m, Func *f, Kernels *kernels) {
     fu.dims = NEW_ARRAY(fu.mem, const Dims *, (size_t)f->nops + 1);
     fu.map = NEW_ARRAY(fu.mem, Value *, (size_t)f->nvalues + 1);
     list_readers(&fu);
+    count_calls(&fu);
     make_groups(&fu);
     for (int id = 0, n = f->nops; id < n; id++) {
         Group *g = fu.of[id];

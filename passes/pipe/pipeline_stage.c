@@ -135,6 +135,17 @@ static bool all_here(const Pipe *p, int stage, const Op *op) {
     return true;
 }
 
+/* What is made of nothing, which sums begin with, is there when it is asked for. (An update of
+ * parameters is not to be made before it is known whether it is good.) */
+static void emit_constants(Pipe *p, int stage, const Op *op) {
+    for (int i = 0; i < op->nin; i++) {
+        Op *def = op->in[i]->def;
+        if (def && !def->nin && !value_at(p, stage, op->in[i]) &&
+            (p->op_stage[def->id] == stage || p->op_stage[def->id] == ANYWHERE))
+            emit(p, stage, def);
+    }
+}
+
 static bool is_sent(const Pipe *p, const Op *op) {
     for (int i = 0; i < op->nout && !p->flat.is_task[op->id]; i++)
         if (p->edge[op->out[i]->id]) return true;
@@ -149,7 +160,9 @@ static void emit_followers(Pipe *p, int stage, Op **list, int n) {
             for (Op **r = p->reader[list[k]->out[i]->id]; *r; r++) {
                 Op *op = *r;
                 if (p->op_stage[op->id] != stage || p->flat.is_task[op->id]) continue;
-                if (s->emitted[op->id] || !all_here(p, stage, op)) continue;
+                if (s->emitted[op->id]) continue;
+                if (op_has(op, F_PLUS)) emit_constants(p, stage, op);
+                if (!all_here(p, stage, op)) continue;
                 emit(p, stage, op);
                 list[n++] = op;
             }

@@ -58,6 +58,27 @@ TEST(halves_send_no_more_over_dp) {
         }
 }
 
+/* Gradients of a table that two chunks of a stage read are added up as they are made. */
+TEST(more_micro_batches_take_no_more_memory) {
+    static const char *const ways[] = {"", " dp 2 zero level1", " dp 2 zero level2"};
+    for (int w = 0; w < ARRAY_LEN(ways); w++) {
+        int64_t most[2];
+        for (int i = 0; i < 2; i++) {
+            Arena *mem = arena_new();
+            const char *more =
+                arena_printf(mem, "micro %d model.model_config.vocab_size 4096%s",
+                             i ? 32 : 12, ways[w]);
+            const Plan p = plan_staged(mem, "zero_bubble_v", 8, more);
+            most[i] = p.memory.class_bytes[MEM_ACTIVATIONS];
+            arena_free(mem);
+        }
+        printf("  activations%s: %lld and %lld bytes\n", ways[w], (long long)most[0],
+               (long long)most[1]);
+        /* what is left are their tokens; a gradient of the table has 4 MB */
+        EXPECT(most[1] - most[0] < 20 * 4 * 4 * PLAN_B * PLAN_T);
+    }
+}
+
 TEST(a_schedule_is_beside_the_file_that_names_it) {
     static const char rows[] = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
     Arena *mem = arena_new();
