@@ -159,13 +159,24 @@ void lower_embed(Lower *l, const Op *op) {
             number(l, op_int(op, "partial", 0)));
 }
 
-void lower_embed_grad(Lower *l, const Op *op) {
-    need_f32(op, op->in[1]);
+/* Of zeros where there is no sum. */
+static void add_rows(Lower *l, const Op *op, const Value *sum, const Value *ids,
+                     const Value *dy) {
+    need_f32(op, dy);
     const Type *table = &op->out[0]->ty;
-    CALL_RT(l->e, rt_embed_grad, lower_pointer(l, op->out[0]),
-            lower_pointer(l, op->in[0]), lower_pointer(l, op->in[1]),
-            number(l, type_count(&op->in[0]->ty)), number(l, table->dim[0]),
+    LLVMValueRef to = lower_pointer(l, op->out[0]);
+    LLVMValueRef from = sum ? lower_pointer(l, sum) : LLVMConstNull(LLVMTypeOf(to));
+    CALL_RT(l->e, rt_embed_add, to, from, lower_pointer(l, ids), lower_pointer(l, dy),
+            number(l, type_count(&ids->ty)), number(l, table->dim[0]),
             number(l, table->dim[1]));
+}
+
+void lower_embed_grad(Lower *l, const Op *op) {
+    add_rows(l, op, NULL, op->in[0], op->in[1]);
+}
+
+void lower_embed_add(Lower *l, const Op *op) {
+    add_rows(l, op, op->in[0], op->in[1], op->in[2]);
 }
 
 void lower_positions(Lower *l, const Op *op) {

@@ -191,6 +191,9 @@ enum OpFlag {
                              result to the type of that */
     F_EXACT = 1 << 24,  /* pass narrow rounds nothing that it reads */
     F_LOOKUP = 1 << 25, /* of operand 0 it reads no elements but those that it gives */
+    F_TOUCHES =
+        1 << 26, /* result 0 is operand 0 but for as many elements as the last operand
+                            has, to which that is added */
     F_DENSE = 15 << 16, /* matmuls over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matmuls, without those that a gradient computes a second time. */
@@ -220,7 +223,9 @@ typedef struct OpInfo {
     void (*expand)(Builder *, Op *, Value **out); /* composite: in terms of primitives */
     bool (*dims)(const Op *, Dims *); /* corresponding dimensions of an op without rule */
     void (*local)(Local *);           /* see localize in passes/ */
-    double (*share)(const Op *);      /* of its products that are computed; NULL: all */
+    int onto; /* the op (OpKind) that adds what this one makes to a further operand, its first;
+                 0: there is none */
+    double (*share)(const Op *); /* of its products that are computed; NULL: all */
     /* Of a part of an op: products of the rank that has the most, over those of the mean of all
      * ranks; NULL: all have the same. */
     double (*slowest)(const Op *);

@@ -14,7 +14,7 @@ bool dims_slice(const Op *, Dims *);
 bool dims_stack(const Op *, Dims *);
 void local_max(Local *);
 void infer_reshape(Op *, Type *), infer_unstack(Op *, Type *), infer_stack(Op *, Type *);
-void infer_free(Op *, Type *);
+void infer_free(Op *, Type *), infer_embed_add(Op *, Type *);
 
 /* ops/map.c */
 void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);

@@ -50,6 +50,8 @@ static const struct {
     {F_ROUNDS, "rounds", "computes in f32 at least and rounds to the type of operand 0"},
     {F_EXACT, "exact", "in bf16 or f16 training nothing that it reads is rounded"},
     {F_LOOKUP, "lookup", "of operand 0 it reads no more than it gives"},
+    {F_TOUCHES, "touches",
+     "its result is operand 0 with the last operand added to some elements"},
     {F_SCALE, "scaling", "its operand times `by`"},
     {F_CALL, "call", "runs a function"},
     {F_RANK, "by rank", "differs from rank to rank by itself (from level local on)"},

@@ -28,18 +28,38 @@ void ref_embed(const Ref *r) {
     }
 }
 
-void ref_embed_grad(const Ref *r) {
-    int64_t c = r->out[0]->ty.dim[1], n = type_count(&r->out[0]->ty);
-    for (int64_t i = 0; i < n; i++) tensor_set_fast(r->out[0], i, 0);
-    n = type_count(&r->in[0]->ty);
+/* Rows of dy to those of result 0 that ids name. */
+static void add_rows(const Ref *r, const Tensor *ids, const Tensor *dy) {
+    int64_t c = r->out[0]->ty.dim[1], n = type_count(&ids->ty);
     for (int64_t i = 0; i < n; i++) {
-        int64_t id = row_of(r, r->in[0], i, r->out[0]->ty.dim[0]);
+        int64_t id = row_of(r, ids, i, r->out[0]->ty.dim[0]);
         for (int64_t j = 0; j < c && id >= 0; j++) {
             tensor_set_fast(r->out[0], id * c + j,
                             tensor_get_fast(r->out[0], id * c + j) +
-                                tensor_get_fast(r->in[1], i * c + j));
+                                tensor_get_fast(dy, i * c + j));
         }
     }
+}
+
+void ref_embed_grad(const Ref *r) {
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++)
+        tensor_set_fast(r->out[0], i, 0);
+    add_rows(r, r->in[0], r->in[1]);
+}
+
+void ref_embed_add(const Ref *r) {
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++)
+        tensor_set_fast(r->out[0], i, tensor_get_fast(r->in[0], i));
+    add_rows(r, r->in[1], r->in[2]);
+}
+
+void infer_embed_add(Op *op, Type *out) {
+    const Type *sum = &op->in[0]->ty, *ids = &op->in[1]->ty, *dy = &op->in[2]->ty;
+    bool fits = sum->rank == 2 && dy->rank == ids->rank + 1;
+    for (int d = 0; fits && d < ids->rank; d++) fits = ids->dim[d] == dy->dim[d];
+    if (!fits || dy->dim[ids->rank] != sum->dim[1])
+        infer_error("the operands must be [v,c], indices [...] and [...,c]");
+    out[0] = *sum;
 }
 
 /* x as numbers of type `to`. */

@@ -3,6 +3,8 @@
  *     %y = dot %x, %w {mk,kn->mn}; %z = add %y, %b {mn,n->mn}
  *  -> %z = dot %x, %w, %b {mk,kn,n->mn}
  * and a cast of a product to a narrower type becomes the type of the product.
+ * and an addition after an op whose row names one that adds onto something is that one:
+ *     %y = embed_grad %ids, %d; %z = add %acc, %y  ->  %z = embed_add %acc, %ids, %d
  * Only addends that cost nothing there: those with fewer dimensions (a bias), and
  * accumulators, full tensors whose buffer the result can overwrite. */
 #include "ir/matmul.h"
@@ -109,6 +111,69 @@ static bool try_merge(Func *f, Op *sum) {
     return false;
 }
 
+/* ---- ops that can add what they make to something ---- */
+
+static Op *again_onto(Func *f, Op *sum, const Op *op, Value *addend) {
+    Value *in[MAX_TERMS];
+    Builder b = build_before(sum);
+    in[0] = addend;
+    memcpy(in + 1, op->in, (size_t)op->nin * sizeof *in);
+    Op *made = build_list(&b, optab[op->kind].onto, NULL, op->nin + 1, in, NULL, 0);
+    for (const Attr *a = op->attr; a; a = a->next) op_set_attr(made, a);
+    made->line = op->line;
+    made->out[0]->name = sum->out[0]->name;
+    func_replace(f, sum->out[0], made->out[0]);
+    return made;
+}
+
+static bool is_plain(const Op *sum) {
+    return !op_attr(sum, "rule") && type_same_shape(&sum->in[0]->ty, &sum->in[1]->ty) &&
+           sum->in[0]->ty.dt == sum->in[1]->ty.dt;
+}
+
+/* %y = embed_grad ...; %z = add %acc, %y  ->  %z = embed_add %acc, ... */
+static bool add_onto(Func *f, Op *sum) {
+    for (int i = 0; i < 2 && is_plain(sum); i++) {
+        Op *op = sum->in[i]->def;
+        Value *addend = sum->in[1 - i];
+        if (!op || !optab[op->kind].onto || value_uses(f, sum->in[i]) != 1) continue;
+        if (!is_accumulator(f, addend)) continue;
+        again_onto(f, sum, op, addend);
+        op_remove(sum);
+        op_remove(op);
+        return true;
+    }
+    return false;
+}
+
+/* An accumulator that such an op would be added to is added to what that is added to, which a
+ * product may do: returns that sum, or NULL.
+ *     %y = embed_add %x, ...; %z = add %acc, %y  ->  %s = add %acc, %x; %z = embed_add %s, ... */
+static Op *add_before(Func *f, Op *sum) {
+    for (int i = 0; i < 2 && is_plain(sum); i++) {
+        Op *op = sum->in[i]->def;
+        Value *acc = sum->in[1 - i], *x = op ? op->in[0] : NULL;
+        if (!op || !op_has(op, F_TOUCHES) || value_uses(f, sum->in[i]) != 1) continue;
+        if (acc->def || !is_accumulator(f, acc) || !x->def || value_uses(f, x) != 1)
+            continue;
+        Builder b = build_behind(x->def);
+        Value *made = build1(&b, sum->kind, NULL, acc, x, NULL);
+        made->name = op->out[0]->name = sum->out[0]->name;
+        op->in[0] = made;
+        func_replace(f, sum->out[0], op->out[0]);
+        op_remove(sum);
+        return made->def;
+    }
+    return NULL;
+}
+
+static void merge(Func *f, Op *sum) {
+    if (add_onto(f, sum)) return;
+    Op *before = add_before(f, sum);
+    if (before) sum = before;
+    try_merge(f, in_shape_of_product(f, sum));
+}
+
 /* Is nothing added to it but, at most, one number a column? */
 static bool adds_columns_only(const Op *op) {
     Dims d;
@@ -136,7 +201,7 @@ void pass_epilogue(Module *m, const PassOptions *o) {
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;
-            if (op_has(op, F_PLUS)) try_merge(f, in_shape_of_product(f, op));
+            if (op_has(op, F_PLUS)) merge(f, op);
         }
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;

@@ -228,6 +228,25 @@ static void reuse_dying(MemPlan *p) {
     }
 }
 
+/* What dies under a result over an argument is in the buffer of the argument before, where that is
+ * read no more: a sum of several steps is in its place from the first. */
+static void reuse_arguments(MemPlan *p) {
+    for (Op *op = p->f->last; op; op = op->prev)
+        for (int j = 0; j < op->nout; j++) {
+            int y = root(p, op->out[j]->id);
+            if (p->first[y] != op->id || p->fixed[y].kind != LOC_ARG) continue;
+            const Value *arg = p->f->arg[p->fixed[y].at];
+            for (int i = 0; i < op->nin; i++) {
+                const Value *v = op->in[i];
+                if (p->fixed[root(p, v->id)].kind || !dies_at(p, v, op)) continue;
+                if (type_bytes(&v->ty) != type_bytes(&op->out[j]->ty)) continue;
+                if (!may_overwrite(p, op, i, j) || !can_take_argument(p, v, arg))
+                    continue;
+                if (join(p, v, op->out[j])) break;
+            }
+        }
+}
+
 /* ---- then: offsets ---- */
 
 /* Workspace of an op: what codegen asks for, and for calls the frame of the callee. */
@@ -322,6 +341,7 @@ static void plan_func(Func *f, const PassOptions *o) {
         settled = join_call_aliases(&p) && assign_results(&p);
     } while (!settled);
     reuse_dying(&p);
+    reuse_arguments(&p);
     assign_offsets(&p);
     arena_free(p.mem);
 }

@@ -204,24 +204,37 @@ void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_
     if (e.bad) raise_outside(&e);
 }
 
-/* Each thread owns a range of rows of the table and goes through all ids. */
-static void embed_grad_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
-    Embed *e = ctx;
+/* Each thread owns a range of rows of the sum and goes through all ids. */
+typedef struct EmbedAdd {
+    float *to;
+    const float *sum; /* what rows are added to: as `to`, elsewhere, or NULL: zeros */
+    const float *dy;
+    const int32_t *ids;
+    int64_t n, c;
+} EmbedAdd;
+
+static void embed_add_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    EmbedAdd *e = ctx;
     (void)thread;
-    int64_t c = e->row_bytes / (int64_t)sizeof(float);
-    memset(e->to + begin * e->row_bytes, 0, (size_t)((end - begin) * e->row_bytes));
+    float *own = e->to + begin * e->c;
+    size_t bytes = (size_t)((end - begin) * e->c) * sizeof *own;
+    if (!e->sum)
+        memset(own, 0, bytes);
+    else if (e->sum != e->to)
+        memcpy(own, e->sum + begin * e->c, bytes);
     for (int64_t i = 0; i < e->n; i++) {
         if (e->ids[i] < begin || e->ids[i] >= end) continue;
-        float *to = (float *)(void *)e->to + e->ids[i] * c;
-        const float *dy = (const float *)(const void *)e->table + i * c;
-        for (int64_t j = 0; j < c; j++) to[j] += dy[j];
+        float *to = e->to + e->ids[i] * e->c;
+        const float *dy = e->dy + i * e->c;
+        for (int64_t j = 0; j < e->c; j++) to[j] += dy[j];
     }
 }
 
-void rt_embed_grad(float *to, const int32_t *ids, const float *dy, int64_t n, int64_t v,
-                   int64_t c) {
-    Embed e = {(char *)to, (const char *)dy, ids, n, v, c * (int64_t)sizeof(float), true};
-    run_parts(v, (v + n) * e.row_bytes, embed_grad_rows, &e);
+void rt_embed_add(float *to, const float *sum, const int32_t *ids, const float *dy,
+                  int64_t n, int64_t v, int64_t c) {
+    EmbedAdd e = {to, sum, dy, ids, n, c};
+    int64_t rows = sum == to ? n : v + n;
+    run_parts(v, rows * c * (int64_t)sizeof *to, embed_add_rows, &e);
 }
 
 void rt_positions(int32_t *to, const int32_t *offset, int64_t n, int64_t zigzag) {

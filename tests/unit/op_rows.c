@@ -94,6 +94,7 @@ static const struct {
     {"log_add", of_passes},
     {"pick", "a product with onehot has one"},
     {"embed_grad", of_gradient},
+    {"embed_add", of_passes},
     {"cache_write", "of prediction, and of the gradient of slice"},
     {"cache_write_each", "of prediction"},
     {"finite", "of bad steps: 0 or 1"},

@@ -172,7 +172,8 @@ static double gpt2_products(double act, double weight, bool sums) {
     }
     double head = act * n * c + weight * v * c + F32 * n * v;
     head += act * n * v + weight * v * c + act * n * c;
-    head += act * n * c + act * n * v + F32 * 2 * v * c; /* added to that of the lookup */
+    head +=
+        act * n * c + act * n * v + grad * v * c; /* rows of the lookup are added to it */
     return PLAN_L * (forward + backward) + head;
 }
 
