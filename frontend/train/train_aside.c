@@ -55,27 +55,6 @@ static const char *checkpoints_aside(const Train *t) {
     return path;
 }
 
-/* Checkpoints of steps above `after`, which were saved here, into a folder that is made. */
-static void move_checkpoints(const Train *t, const char *to, int64_t after) {
-    CkptEntry *entry;
-    int n, error = dir_make(to);
-    if (!error) error = ckpt_list(t->mem, t->ckpt_dir, &entry, &n);
-    if (error)
-        fail(EXIT_CHECKPOINT, "cannot move checkpoints to %s: %s", to, strerror(error));
-    for (int i = 0; i < n; i++)
-        if (!entry[i].tmp && entry[i].step > after)
-            move(path_join(t->mem, t->ckpt_dir, entry[i].name),
-                 path_join(t->mem, to, entry[i].name));
-}
-
-/* The checkpoint that the run goes on from, and those before it, stay in their place. */
-static void move_later(const Train *t) {
-    const char *to = checkpoints_aside(t);
-    move_checkpoints(t, to, t->step);
-    report_say(t, "note: checkpoints of steps after %lld are now in %s",
-               (long long)t->step, to);
-}
-
 /* ---- what belongs to checkpoints that go aside ---- */
 
 enum { MAX_FILE_BYTES = 1 << 30 };
@@ -114,22 +93,47 @@ static bool are_of_folder(const Train *t) {
     return same_folder(named, t->ckpt_dir);
 }
 
-/* The folder stays, as what else is in it may be of nobody's run. */
-static void move_all_checkpoints(const Train *t) {
-    static const char *const along[] = {CKPT_LATEST, RUN_PRODUCTS};
+/* A folder that is made, with what it takes to read the checkpoints that are moved to it. */
+static const char *aside_with_belongings(const Train *t) {
     const char *to = checkpoints_aside(t);
-    bool own = are_of_folder(t);
     int error = dir_make(to);
     if (error) fail(EXIT_CHECKPOINT, "cannot make %s: %s", to, strerror(error));
     copy_along(t->ckpt_dir, to);
-    if (own) copy_along(t->run_dir, to);
+    if (are_of_folder(t)) copy_along(t->run_dir, to);
+    return to;
+}
+
+/* Checkpoints of steps above `after`, which were saved here. */
+static void move_checkpoints(const Train *t, const char *to, int64_t after) {
+    CkptEntry *entry;
+    int n, error = ckpt_list(t->mem, t->ckpt_dir, &entry, &n);
+    if (error)
+        fail(EXIT_CHECKPOINT, "cannot move checkpoints to %s: %s", to, strerror(error));
+    for (int i = 0; i < n; i++)
+        if (!entry[i].tmp && entry[i].step > after)
+            move(path_join(t->mem, t->ckpt_dir, entry[i].name),
+                 path_join(t->mem, to, entry[i].name));
+}
+
+/* The checkpoint that the run goes on from, and those before it, stay in their place. */
+static void move_later(const Train *t) {
+    const char *to = aside_with_belongings(t);
+    move_checkpoints(t, to, t->step);
+    report_say(t, "note: checkpoints of steps after %lld are now in %s",
+               (long long)t->step, to);
+}
+
+/* The folder stays, as what else is in it may be of nobody's run. */
+static void move_all_checkpoints(const Train *t) {
+    static const char *const along[] = {CKPT_LATEST, RUN_PRODUCTS};
+    const char *to = aside_with_belongings(t);
     move_checkpoints(t, to, -1);
     for (int i = 0; i < ARRAY_LEN(along); i++) {
         const char *path = path_join(t->mem, t->ckpt_dir, along[i]);
         if (file_exists(path)) move(path, path_join(t->mem, to, along[i]));
     }
     tokenizer_remove(t->ckpt_dir);
-    if (own) tokenizer_remove(t->run_dir);
+    if (are_of_folder(t)) tokenizer_remove(t->run_dir);
     report_say(t, "note: the checkpoints of an earlier run in %s are now in %s",
                t->ckpt_dir, to);
 }

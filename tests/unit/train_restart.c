@@ -93,6 +93,24 @@ TEST_LIMIT(the_tokenizer_goes_with_its_checkpoints, 180) {
                                run, in_temp("text.txt")));
 }
 
+/* Those behind the checkpoint that a run goes back to are read as they were, too. */
+TEST_LIMIT(the_tokenizer_goes_with_later_checkpoints, 180) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    const char *first = tokenizer(290), *second = tokenizer(280);
+    RUN_EXPECT(0, words(config, run, with(first)));
+    keep_copy(run);
+    RUN_EXPECT(0, words(config, run,
+                        arena_printf(mem(), "%s --resume %s", with(second),
+                                     in(run, "ckpt/step_00000002"))));
+    SAID_EXPECT("checkpoints of steps after 2 are now in ");
+    EXPECT(same_file(in(run, "ckpt.before-1/tokenizer.json"), first));
+    EXPECT(same_file(in(run, "ckpt.before-1/config.yaml"),
+                     in(in_temp("run.copy"), "config.yaml")));
+    EXPECT(same_file(in(run, "tokenizer.json"), second));
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s/ckpt.before-1", run));
+    SAID_EXPECT("ckpt.before-1/step_00000004");
+}
+
 /* Of a run that saved nothing. */
 TEST_LIMIT(a_tokenizer_without_checkpoints_goes_aside, 120) {
     const char *config = runs_small_config(4, 0), *run = in_temp("run");
