@@ -235,6 +235,19 @@ static int64_t batches_of(const Train *t, const Data *d) {
     return MIN(t->job.cfg->runner_config_eval_iters, there);
 }
 
+/* Megatron-LM goes through a part again where the samples asked for are more than it has. */
+static void note_repeated(const Train *t, const Data *d, int64_t batches,
+                          const char *part) {
+    bool gpt = t->job.cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    int64_t taken = batches * d->batch * d->seq;
+    if (!gpt || comm_rank() != 0 || taken < d->tokens) return;
+    fprintf(stderr,
+            "note: the %s part has %lld tokens, and its %lld batch%s of %lld sequences "
+            "take %lld: they go through it about %.3g times\n",
+            part, (long long)d->tokens, (long long)batches, batches == 1 ? "" : "es",
+            (long long)d->batch, (long long)taken, (double)taken / (double)d->tokens);
+}
+
 static DataShape shape_of_part(const Train *t) {
     return job_data_shape(&t->job, t->data->batch, t->steps);
 }
@@ -250,6 +263,7 @@ static ValidPart open_valid(Train *t) {
                       "a larger valid share, or --runner_config.eval_iters 0",
                       "the valid split has %lld samples, less than one batch of %lld",
                       (long long)look.data->samples, (long long)look.data->batch);
+    note_repeated(t, look.data, batches, "valid");
     ranks_agree_data(t, look.data, batches);
     return (ValidPart){look.data, batches};
 }
@@ -277,6 +291,7 @@ static ValidPart open_test(Train *t) {
         data_close(look.data);
         return (ValidPart){0};
     }
+    note_repeated(t, look.data, batches, "test");
     ranks_agree_data(t, look.data, batches);
     return (ValidPart){look.data, batches};
 }
