@@ -229,6 +229,7 @@ void eval_endings_open(Eval *e) {
     choose_seq(j, d);
     e->source = (EvalSource){.of = d,
                              .n = d->nendings,
+                             .all = d->nendings,
                              .name = d->path,
                              .fill = fill_ending,
                              .take = take_ending};

@@ -72,6 +72,16 @@ TEST_LIMIT(first_samples_alone, 120) {
     SAID_EXPECT("leave --samples out");
 }
 
+TEST_LIMIT(endings_are_samples, 120) {
+    const char *run = evaluated_run(""), *file = in_temp("endings.jsonl");
+    write_text(file,
+               "{\"ctx\": \"one and\", \"endings\": [\"one\", \"two\"], \"label\": 0}\n"
+               "{\"ctx\": \"two\", \"endings\": [\"a\", \"b\", \"c\"], \"label\": 1}\n");
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s --endings %s", run, file));
+    SAID_EXPECT("(all), 5 samples, ");
+    SAID_EXPECT("examples       2\n");
+}
+
 TEST_LIMIT(memory_that_is_short_in_an_evaluation, 120) {
     const char *run = evaluated_run("");
     RUN_EXPECT(EXIT_MEMORY, arena_printf(mem(),
