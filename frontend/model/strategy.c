@@ -120,9 +120,9 @@ static const char *schedule_of_config(const Config *cfg) {
                   "unknown schedule '%.100s'", name);
 }
 
-/* Commands that can look for a strategy have done so before. */
-static void check_found(const Config *cfg) {
-    if (cfg->parallel_parallel_mode == 2)
+/* Commands that can look for a strategy have done so before. One rank has one. */
+static void check_found(const Config *cfg, const Strategy *s) {
+    if (cfg->parallel_parallel_mode == 2 && strategy_ranks(s) > 1)
         config_refuse(
             cfg, "parallel.parallel_mode", NULL,
             "--parallel.parallel_mode 1 takes the strategy that stands here; stator "
@@ -145,7 +145,6 @@ static void note_whole_vocab(Config *cfg, const Strategy *s) {
 }
 
 Strategy strategy_of_config(Config *cfg) {
-    check_found(cfg);
     Strategy s = {.order = rank_order_of_config(cfg),
                   .data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,
@@ -162,6 +161,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .user = cfg->parallel_shard,
                   .user_pos = config_where(cfg, "parallel.shard")};
     check_mesh(cfg, &s);
+    check_found(cfg, &s);
     if (!cfg->runner_wrapper_calculate_per_token_loss)
         config_note(cfg, "runner_wrapper.calculate_per_token_loss",
                     "calculate_per_token_loss False: the loss is the mean of the means "

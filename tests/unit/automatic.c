@@ -110,7 +110,8 @@ TEST(shrunk_models_have_the_strategy_too) {
 }
 
 TEST(what_does_not_search_says_so) {
-    run(cmd_eval, config(2, ""), "--load_checkpoint", golden("gpt2_tiny"), (char *)NULL);
+    run(cmd_eval, config(2, ", data_parallel: 2"), "--load_checkpoint",
+        golden("gpt2_tiny"), (char *)NULL);
     refused(EXIT_CONFIG, "this command does not");
     run(cmd_plan, config(3, ""), (char *)NULL);
     refused(EXIT_CONFIG, "parallel_mode 3: nobody writes messages by hand");

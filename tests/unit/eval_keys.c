@@ -82,6 +82,19 @@ TEST_LIMIT(endings_are_samples, 120) {
     SAID_EXPECT("examples       2\n");
 }
 
+/* Where there is one rank nothing is left to be searched for. */
+TEST_LIMIT(mode_2_on_one_rank, 120) {
+    const char *run = evaluated_run("");
+    const char *config =
+        arena_printf(mem(), "%s --init_from %s --parallel.parallel_mode 2",
+                     runs_small_config(12, 6), run);
+    EXPECT(loss_of(config, "") == loss_of(run, ""));
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "eval %s --parallel_config.data_parallel 2", config));
+    SAID_EXPECT("parallel_mode 2: train, plan and simulate search for a strategy, this "
+                "command does not");
+}
+
 TEST_LIMIT(memory_that_is_short_in_an_evaluation, 120) {
     const char *run = evaluated_run("");
     RUN_EXPECT(EXIT_MEMORY, arena_printf(mem(),
