@@ -172,7 +172,7 @@ static void derive_betas(void *context) {
     static const char *const beta[] = {"optimizer.beta1", "optimizer.beta2"};
     const Setting *s = &cfg->state->settings[key_find("optimizer.betas")];
     TextList l = cfg->optimizer_betas;
-    if (!given(cfg, "optimizer.betas")) return;
+    if (!given(cfg, "optimizer.betas") || !l.n) return;
     if (l.n != ARRAY_LEN(beta))
         config_refuse(cfg, "optimizer.betas", NULL, "[0.9, 0.95]",
                       "betas has %d numbers, not two", l.n);

@@ -179,6 +179,7 @@ TEST(lists_and_steps_in_two_forms) {
     c = load(steps);
     config_set_flag(c, "parallel_config.micro_batch_num", "2");
     EXPECT_INT(c->parallel_config_micro_batch_num, 2);
+    EXPECT_NEAR(parse("optimizer: {betas: [], beta2: 0.8}")->optimizer_beta2, 0.8, 0);
     EXPECT_FAIL(parse("optimizer: {betas: [0.9]}"), EXIT_CONFIG,
                 "has 1 numbers, not two");
     EXPECT_FAIL(parse("optimizer: {betas: [0.9, x]}"), EXIT_CONFIG, "must be a number");
