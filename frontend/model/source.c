@@ -223,8 +223,8 @@ Source source_open_with(Arena *mem, const char *path, int nflags, char **flags) 
 ModelSpec source_spec(const Source *s) {
     if (s->module)
         fail(EXIT_CHECKPOINT,
-             "%s is of a module of its own (model.file); this needs a GPT-2 or a Llama "
-             "of model.model_config",
+             "%s is of a module of its own (model.file); this needs a model of "
+             "model.model_config",
              s->path);
     return s->spec;
 }

@@ -40,8 +40,10 @@ void dump_plan(Train *t) {
     if (strategy_ranks(&t->job.strategy) > 1)
         fail(EXIT_CONFIG,
              "dump: logits and gradients are written by runs of one rank; take "
-             "the final weights of several ranks from a checkpoint (stator "
-             "convert)");
+             "the final weights of several ranks from a checkpoint (%s)",
+             t->job.has_spec ? "stator convert"
+                             : "on one rank, when the run is done: stator train "
+                               "CONFIG.yaml --resume RUN --output_dir OTHER --dump FILE");
     PassOptions o = pass_options_default();
     CompileOptions co = strategy_compile_options(t->job.cfg);
     int64_t samples = t->data->batch, batch = t->job.has_spec ? samples : t->job.batch;
