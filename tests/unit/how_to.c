@@ -1,6 +1,8 @@
 /* how_to.c - docs/add-an-op.md and docs/add-a-pass.md speak of what is there: their examples
- * stand in the code, their files exist, and every flag of an op is explained. */
+ * stand in the code, their files exist, every flag of an op is explained, and the picture of
+ * docs/design.md has the passes. */
 #include "../test.h"
+#include "passes/passes.h"
 #include <ctype.h>
 
 static const char *const pages[] = {"add-an-op.md", "add-a-pass.md"};
@@ -109,5 +111,22 @@ TEST(flags_are_explained) {
         n++;
     }
     EXPECT(n >= 15);
+    arena_free(mem);
+}
+
+TEST(the_picture_has_the_passes) {
+    Arena *mem = arena_new();
+    char *save = NULL, *page = read_file(mem, "docs/design.md");
+    const char *begin = strstr(page, "passes     ");
+    const char *end = begin ? strstr(begin, "ir  @step") : NULL;
+    EXPECT(end != NULL);
+    Text picture = text_new(mem);
+    for (const char *p = begin; p < end; p++)
+        text_add_bytes(&picture, islower((unsigned char)*p) ? p : ",", 1);
+    char *list = arena_strdup(mem, train_passes);
+    for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
+        if (!strstr(picture.s, arena_printf(mem, ",%s,", name)))
+            test_fail(__FILE__, __LINE__,
+                      "the picture of docs/design.md lacks the pass %s", name);
     arena_free(mem);
 }
