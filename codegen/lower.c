@@ -14,7 +14,7 @@ static int64_t carry_bytes(const Op *op, const Func *callee, int i) {
     return callee->alias[i] >= 0 ? 0 : align_up(type_bytes(&op->out[i]->ty));
 }
 
-static int64_t call_workspace(const Op *op, Lower *l) {
+static int64_t call_workspace(Lower *l, const Op *op) {
     const Func *callee = op_func(op);
     if (callee->role == ROLE_KERNEL) {
         return kernel_workspace_bytes(l->mem, callee, l->threads, l->vl);
@@ -31,7 +31,7 @@ static void call_kernel(Lower *l, const Op *op) {
     int n = 0;
     for (int i = 0; i < op->nin; i++) args[n++] = lower_pointer(l, op->in[i]);
     for (int i = 0; i < op->nout; i++) args[n++] = lower_pointer(l, op->out[i]);
-    args[n++] = lower_workspace(l, op, 0);
+    args[n++] = lower_workspace_if_any(l, op);
     emit_call(l->e, lower_symbol(l, op_func(op)), args, n);
 }
 
@@ -71,7 +71,7 @@ static void call_once(Lower *l, const Op *op, Run *r) {
         NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 2));
     int64_t skip = align_up(callee->frame_bytes);
     args[n++] = l->products;
-    args[n++] = lower_workspace(l, op, 0);
+    args[n++] = lower_workspace_if_any(l, op);
     for (int i = 0; i < op->nin; i++) {
         if (i < c.carry) {
             args[n++] = r->carry[i];
@@ -213,6 +213,28 @@ static void (*const lowering[OP_COUNT])(Lower *, const Op *) = {
 #undef MAP
 #undef COMPOSITE
 
+/* Bytes besides the frame of a callee; an op without a row has none. */
+static int64_t (*const workspace[OP_COUNT])(Lower *, const Op *) = {
+    [OP_call] = call_workspace,
+    [OP_dot] = lower_product_workspace,
+    [OP_sum] = lower_reduce_workspace,
+    [OP_max] = lower_reduce_workspace,
+    [OP_all_reduce] = lower_comm_workspace,
+    [OP_all_gather] = lower_comm_workspace,
+    [OP_reduce_scatter] = lower_comm_workspace,
+    [OP_all_to_all] = lower_comm_workspace,
+    [OP_ring_shift] = lower_comm_workspace,
+    [OP_attention] = lower_attention_workspace,
+    [OP_attention_grad] = lower_attention_workspace,
+    [OP_attention_within] = lower_attention_workspace,
+    [OP_attention_within_grad] = lower_attention_workspace,
+    [OP_attention_each] = lower_attention_workspace,
+};
+
+int64_t lower_workspace_bytes(const Op *op, void *lower) {
+    return workspace[op->kind] ? workspace[op->kind](lower, op) : 0;
+}
+
 static void lower_op(Lower *l, const Op *op) {
     bool logged = l->log_ops && op_is_logged(op);
     if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
@@ -311,13 +333,4 @@ void lower_module(Lower *l, const Func *entry) {
             lower_func(l, order[i]);
     }
     lower_entry(l, entry);
-}
-
-int64_t lower_workspace_bytes(const Op *op, void *lower) {
-    Lower *l = lower;
-    if (op_is_call(op)) return call_workspace(op, l);
-    if (op->kind == OP_dot) return lower_product_workspace(l, op);
-    if (op_has(op, F_REDUCE)) return lower_reduce_workspace(op);
-    if (optab[op->kind].flags & F_COMM) return lower_comm_workspace(op, l);
-    return lower_attention_workspace(op, l);
 }

@@ -64,9 +64,13 @@ typedef struct Lower {
 
 /* lower.c */
 LLVMValueRef lower_pointer(Lower *l, const Value *v); /* where a value lives */
+/* The workspace of op, behind so many bytes of it. It must have one: its kind a row in the table of
+ * workspaces, which says how many bytes are planned. */
 LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes);
+/* The same of one that may have none: then nothing may be read or written there. */
+LLVMValueRef lower_workspace_if_any(Lower *l, const Op *op);
 void lower_module(Lower *l, const Func *entry);
-/* Bytes of workspace that codegen needs for op besides the frame of a callee. */
+/* Bytes of workspace that codegen needs for op besides the frame of a callee, by that table. */
 int64_t lower_workspace_bytes(const Op *op, void *lower);
 
 /* lower_dot.c */
@@ -84,18 +88,18 @@ LLVMValueRef lower_widened(Lower *l, const Value *v, LLVMValueRef to);
 void lower_rounded(Lower *l, const Value *v, LLVMValueRef from);
 
 /* lower_misc.c: of a sum or maximum outside of kernels. */
-int64_t lower_reduce_workspace(const Op *op);
+int64_t lower_reduce_workspace(Lower *l, const Op *op);
 /* A constant array of n i64 in the module. */
 LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item);
 /* to = from, contiguous, `from` with strides by dimension of `to`. */
 void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
                   const int64_t *size, const int64_t *stride, DType dt);
 
-/* lower_attn.c: 0 for ops that are no attention. */
-int64_t lower_attention_workspace(const Op *op, const Lower *l);
+/* lower_attn.c */
+int64_t lower_attention_workspace(Lower *l, const Op *op);
 
 /* lower_comm.c: 0 in groups of one. */
-int64_t lower_comm_workspace(const Op *op, Lower *l);
+int64_t lower_comm_workspace(Lower *l, const Op *op);
 
 /* lower_kernel.c */
 void lower_kernel(Lower *l, const Func *kernel);

@@ -135,12 +135,8 @@ void lower_attention_within_grad(Lower *l, const Op *op) {
     backward(l, op);
 }
 
-int64_t lower_attention_workspace(const Op *op, const Lower *l) {
-    bool grad = attention_is_grad(op);
-    if (!grad && op->kind != OP_attention && op->kind != OP_attention_within &&
-        op->kind != OP_attention_each)
-        return 0;
+int64_t lower_attention_workspace(Lower *l, const Op *op) {
     AttnShape s = attention_shape(op, l->threads);
-    return copies_bytes(op) +
-           (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);
+    return copies_bytes(op) + (int64_t)attention_workspace_bytes(
+                                  &s, attention_is_grad(op), l->threads, l->vl);
 }

@@ -17,7 +17,14 @@ LLVMValueRef lower_pointer(Lower *l, const Value *v) {
 }
 
 LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes) {
+    if (!op_attr(op, "ws") || skip_bytes > op_int(op, "ws_bytes", 0))
+        die("%s of @%s has no workspace of more than %lld bytes", optab[op->kind].name,
+            op->fn->name, (long long)skip_bytes);
     return emit_at(l->e, l->e->i8, l->frame, op_int(op, "ws", 0) + skip_bytes);
+}
+
+LLVMValueRef lower_workspace_if_any(Lower *l, const Op *op) {
+    return op_attr(op, "ws") ? lower_workspace(l, op, 0) : l->frame;
 }
 
 const char *lower_symbol(Lower *l, const Func *f) {

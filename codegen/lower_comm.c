@@ -77,7 +77,7 @@ static CommPart *comm_parts(Lower *l, const Op *op) {
     return part;
 }
 
-int64_t lower_comm_workspace(const Op *op, Lower *l) {
+int64_t lower_comm_workspace(Lower *l, const Op *op) {
     if (members_of(op) == 1) return 0;
     int64_t staging =
         comm_workspace_bytes(kind_of(op), members_of(op), comm_parts(l, op), op->nin);

@@ -216,6 +216,6 @@ void lower_dot(Lower *l, const Op *op) {
     }
     LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]);
     LLVMValueRef bias = s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none;
-    ProductArgs x = {a, b, bias, c, lower_workspace(l, op, 0)};
+    ProductArgs x = {a, b, bias, c, lower_workspace_if_any(l, op)};
     call_product(l, index, &x);
 }

@@ -43,7 +43,8 @@ void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
             numbers(l, rank, stride), number(l, dtype_bytes[dt]));
 }
 
-int64_t lower_reduce_workspace(const Op *op) {
+int64_t lower_reduce_workspace(Lower *l, const Op *op) {
+    (void)l;
     if (!is_narrow(op->in[0])) return 0;
     return lower_widened_bytes(op->in[0]) + lower_widened_bytes(op->out[0]);
 }

@@ -1,4 +1,6 @@
-/* rt_calls.c - calls of runtime functions are held against rt.def, and every row is called. */
+/* rt_calls.c - calls of runtime functions are held against rt.def, and every row is called; what
+ * code asks of the tables besides. */
+#include "codegen/lower.h"
 #include "codegen/rt_call.h"
 #include "jitted.h"
 #include <fcntl.h>
@@ -53,6 +55,37 @@ TEST(calls_are_held_against_the_table) {
                 "argument 6 of rt_rope_table is double, not i64");
     EXPECT_PART(last_words(narrow_number), "argument 1 of rt_coord is i64, not i32");
     EXPECT_PART(last_words(by_its_name), "rt_coord is called before it is declared");
+}
+
+static const char one_copy[] = "module @m mesh() level(global)\n"
+                               "func @f:model(%x: f32[4] {role=data}) -> (f32[4]) {\n"
+                               "  %y = copy %x : f32[4]\n"
+                               "  return %y\n"
+                               "}\n";
+
+static void workspace_of(Emit *e, int64_t bytes, int64_t skip) {
+    Arena *mem = arena_new();
+    Module *m = module_parse(mem, "text", one_copy, sizeof one_copy - 1);
+    Lower l = {.mem = mem, .m = m, .e = e, .frame = emit_param(e, 0)};
+    Op *op = m->first->first;
+    if (bytes) op_set_int(op, "ws", 64);
+    if (bytes) op_set_int(op, "ws_bytes", bytes);
+    lower_workspace(&l, op, skip);
+}
+
+static void no_workspace(Emit *e) {
+    workspace_of(e, 0, 0);
+}
+
+static void behind_workspace(Emit *e) {
+    workspace_of(e, 64, 65);
+}
+
+TEST(workspaces_are_those_of_the_plan) {
+    EXPECT_PART(last_words(no_workspace),
+                "copy of @f has no workspace of more than 0 bytes");
+    EXPECT_PART(last_words(behind_workspace),
+                "copy of @f has no workspace of more than 65 bytes");
 }
 
 TEST(results_are_those_of_the_table) {
