@@ -1,9 +1,6 @@
 /* cost.c - see cost.h. */
 #include "passes/comm/cost.h"
 
-/* Of an op that only moves memory. */
-static const double next_to_nothing_seconds = 1e-11;
-
 Cost cost_new(Arena *mem, const Module *m, const PassOptions *o) {
     const Mesh *mesh = &m->mesh;
     Cost c = {.mem = mem, .m = machine_of_passes(o)};

@@ -1,9 +1,10 @@
 /* message.c - see message.h. */
 #include "passes/cost/message.h"
+#include "passes/cost/small_message.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { SMALL_BYTES = 64 << 10 }; /* of all members together: as comm_run.c has it */
+const double next_to_nothing_seconds = 1e-11;
 
 /* ---- bytes ---- */
 
@@ -48,10 +49,13 @@ int64_t message_sent_bytes(int kind, int64_t bytes, int n) {
     return over ? INT64_MAX : out;
 }
 
+int message_turns(int kind) {
+    return MAX(ring_cost[kind].factor, 1);
+}
+
 /* Rounds that follow each other. */
 static int rounds(int kind, int n) {
-    const RingCost *c = &ring_cost[kind];
-    return c->single ? 1 : MAX(c->factor, 1) * (n - 1);
+    return ring_cost[kind].single ? 1 : message_turns(kind) * (n - 1);
 }
 
 /* ---- where the members are ---- */
@@ -195,14 +199,11 @@ static const CollectiveCurve *find_curve(const Machine *m, const GroupShape *g, 
     return best;
 }
 
-/* Does everybody get everything, in rounds in which twice as many have it? The rule of
- * comm_run.c. */
 static bool is_small(int kind, double sent_bytes, int n) {
     const RingCost *c = &ring_cost[kind];
-    bool reduces = c->factor && message_sums(kind), both = reduces && c->factor == 2;
-    if (!(reduces || c->whole) || (n == 2 && !both)) return false;
-    double part = c->whole ? sent_bytes / (n - 1) : sent_bytes / c->factor * n / (n - 1);
-    return part * n <= SMALL_BYTES;
+    double bytes =
+        c->whole ? sent_bytes / (n - 1) : sent_bytes / message_turns(kind) * n / (n - 1);
+    return message_is_small(c->sums, c->whole || c->factor == 2, n, bytes);
 }
 
 double collective_seconds(const Machine *m, const GroupShape *g, int kind,

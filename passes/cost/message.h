@@ -34,6 +34,9 @@ double message_width(const Machine *m, int kind, DType type);
 int64_t message_sent_bytes(int kind, int64_t bytes, int n);
 /* Does a collective (OpKind) add up what ranks send? */
 bool message_sums(int kind);
+/* How often what it sends goes round the ring: twice for all_reduce, which adds up and then
+ * gathers, once for others. */
+int message_turns(int kind);
 
 /* Does each member send to its neighbour alone, or in rounds to all others? */
 bool message_in_ring(int kind);
@@ -45,4 +48,8 @@ double collective_seconds(const Machine *m, const GroupShape *g, int kind,
                           double sent_bytes);
 /* Seconds from the begin of a message to the end of its receive. */
 double message_seconds(const Machine *m, const GroupShape *g, double bytes);
+
+/* Of an op that only moves memory, or a further step: so that of two ways that take equally long
+ * the one of fewer steps is the shorter. */
+extern const double next_to_nothing_seconds;
 #endif

@@ -3,8 +3,6 @@
 #include <math.h>
 
 enum { START_BYTES = 4096 };
-/* Two ways that take equally long differ by their steps. */
-static const double next_to_nothing_seconds = 1e-11;
 
 Price price_of_bytes(void) {
     return (Price){.least = 1};
@@ -32,8 +30,7 @@ Price price_of_seconds(Arena *mem, const Machine *m, const Mesh *mesh, int stage
 }
 
 double price_to_send(const Price *p, int kind, Axes axes, DType type, double sent_bytes) {
-    int starts = kind == OP_all_reduce ? 2 : 1;
-    if (!p->machine) return sent_bytes + starts * START_BYTES;
+    if (!p->machine) return sent_bytes + message_turns(kind) * START_BYTES;
     sent_bytes *= message_width(p->machine, kind, type);
     return next_to_nothing_seconds +
            collective_seconds(p->machine, &p->shape[axes], kind, sent_bytes);

@@ -1,10 +1,10 @@
 /* comm_run.c - runs a collective: chooses the algorithm and measures the time. */
 #include "runtime/comm/comm_run.h"
+#include "passes/cost/small_message.h"
 #include "runtime/comm/comm_ring.h"
 #include "runtime/comm/watch.h"
 
 enum {
-    SMALL_BYTES = 64 << 10, /* of all members together: everybody gets everything */
     MEMBER_BYTES = 128, /* staging of a member at least: one plan for all tiny payloads */
 };
 
@@ -15,12 +15,11 @@ static CommStats stats[COMM_KINDS];
 /* What one member gives, or 0 where the ring does it. */
 static int64_t small_bytes(CommKind kind, int members, const CommPart *part, int n) {
     const KindInfo *k = &comm_kind_info[kind];
-    if (!k->reduces && !k->gathers) return 0;
-    if (members == 2 && !(k->reduces && k->gathers)) return 0; /* one step either way */
     Stream from = stream_new(k->from, part, n, members, false);
-    int pieces = kind == COMM_REDUCE_SCATTER ? members : 1;
-    if (from.total_bytes > SMALL_BYTES / members / pieces) return 0;
-    return from.total_bytes * pieces;
+    int64_t pieces = kind == COMM_REDUCE_SCATTER ? members : 1;
+    double bytes = (double)from.total_bytes * (double)pieces;
+    bool small = message_is_small(k->reduces, k->gathers, members, bytes);
+    return small ? from.total_bytes * pieces : 0;
 }
 
 /* Member (me + j) % n's slot becomes slot j, given this one's in slot 0: in every round
