@@ -127,6 +127,11 @@ void passes_run(Module *m, const char *names, const PassOptions *o);
 /* What `stator train` runs, and `stator predict` on a user's module, on one rank. */
 extern const char train_passes[], predict_passes[];
 extern const char forward_passes[]; /* of a model under a strategy, without gradients */
+/* What a list has from the first pass `from` up to before the next pass `to` (NULL: from its
+ * beginning, to its end), without those that the list `without` names (""). It must have them all.
+ * So programs of a part of the passes get those that are added to the whole. */
+char *passes_part(Arena *mem, const char *list, const char *from, const char *to,
+                  const char *without);
 
 /* seed.c: is the annotation about that value of function `func`, or (NULL) about that
  * argument of the model? */

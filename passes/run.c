@@ -24,6 +24,35 @@ const char forward_passes[] =
 const char predict_passes[] =
     "simplify,place,tile,expand,simplify,epilogue,arrange,fuse,memplan";
 
+/* The name behind that one; an empty one at the end. */
+static const char *next_of_list(const char *name) {
+    name += strcspn(name, ",");
+    return name + (*name == ',');
+}
+
+/* Is the first name of `at` one of the list? */
+static bool list_has(const char *list, const char *at) {
+    size_t n = strcspn(at, ",");
+    for (; *list; list = next_of_list(list))
+        if (strcspn(list, ",") == n && !memcmp(list, at, n)) return true;
+    return false;
+}
+
+char *passes_part(Arena *mem, const char *list, const char *from, const char *to,
+                  const char *without) {
+    Text part = text_new(mem);
+    bool begun = !from, ended = false;
+    for (const char *p = without; *p; p = next_of_list(p)) check(list_has(list, p));
+    for (const char *p = list; *p && !ended; p = next_of_list(p)) {
+        begun = begun || list_has(from, p);
+        ended = begun && to && list_has(to, p);
+        if (!begun || ended || list_has(without, p)) continue;
+        text_add(&part, "%s%.*s", part.n ? "," : "", (int)strcspn(p, ","), p);
+    }
+    check(begun && (ended || !to));
+    return part.s;
+}
+
 PassOptions pass_options_default(void) {
     return (PassOptions){.stage = -1,
                          .stages = 1,

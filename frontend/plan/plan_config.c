@@ -120,9 +120,8 @@ static Plan plan_one(Arena *mem, const Job *j, Module *m, const PassOptions *o) 
 /* What every stage has in common is done once: up to pass stage. Returns the passes from there
  * on. */
 static const char *plan_common(Arena *mem, Module *m, const PassOptions *o) {
-    const char *rest = strstr(train_passes, "stage,");
-    passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1), o);
-    return rest;
+    passes_run(m, passes_part(mem, train_passes, NULL, "stage", ""), o);
+    return passes_part(mem, train_passes, "stage", NULL, "");
 }
 
 static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *all) {

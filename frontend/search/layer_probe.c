@@ -4,12 +4,6 @@
 #include "frontend/search/probe.h"
 #include "passes/passes.h"
 
-static const char sharded_passes[] =
-    "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,train,hoist,simplify,shard";
-static const char local_passes[] = "reshard,collect,simplify,localize,simplify,keep";
-static const char fused_passes[] = "beside,sink,simplify,bucket,expand,simplify,epilogue,"
-                                   "arrange,fuse,overlap";
-
 /* ---- configurations ---- */
 
 /* One stage of so many replicas and ranks of tp, without what is besides the layer. */
@@ -70,11 +64,12 @@ static void plan(Arena *own, Arena *mem, const LayerAsk *a, const LayerGraph *g,
     Module *m = job_build_step(j, &o);
     o.optimizer = "none"; /* only layers are looked at */
     strategy_apply(&j->strategy, job_spec(j), m, &o);
-    passes_run(m, sharded_passes, &o);
+    passes_run(m, passes_part(own, train_passes, NULL, "reshard", "halve"), &o);
     p->choice = layer_read(mem, g, m, &p->differs);
-    passes_run(m, local_passes, &o);
+    passes_run(m, passes_part(own, train_passes, "reshard", "beside", ""), &o);
     p->sent = layer_messages(m);
-    passes_run(m, fused_passes, &o);
+    passes_run(m, "beside,sink,simplify", &o);
+    passes_run(m, passes_part(own, train_passes, "bucket", "inline", ""), &o);
     p->seconds = seconds_of(own, g, a, m);
 }
 

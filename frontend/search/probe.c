@@ -57,11 +57,13 @@ static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
 /* Those of train_passes that change what one stage takes, up to memory. What is done once a step
  * with sums of gradients stays behind the layers, which every micro-batch goes through: so sink is
  * run without overlap. */
-static const char to_sink[] =
-    "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,train,hoist,simplify,shard,"
-    "reshard,collect,simplify,localize,simplify,keep,beside";
-static const char from_sink[] =
-    "simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap";
+static void run_passes(Arena *mem, Module *m, const PassOptions *o) {
+    PassOptions once = *o;
+    once.overlap = 0;
+    passes_run(m, passes_part(mem, train_passes, NULL, "sink", "halve"), o);
+    passes_run(m, "sink,simplify", &once);
+    passes_run(m, passes_part(mem, train_passes, "bucket", "inline", ""), o);
+}
 
 static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine, bool updates,
                             KnownPaths *paths) {
@@ -76,11 +78,7 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine, boo
     if (!updates) o.optimizer = "none";
     Module *m = job_build_step(j, &o);
     strategy_apply(&j->strategy, job_spec(j), m, &o);
-    passes_run(m, to_sink, &o);
-    PassOptions once = o;
-    once.overlap = 0;
-    passes_run(m, "sink", &once);
-    passes_run(m, from_sink, &o);
+    run_passes(mem, m, &o);
     return m;
 }
 

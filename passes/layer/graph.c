@@ -10,9 +10,6 @@ const char *const layer_part_name[LAYER_PARTS] = {"forward", "backward", "once a
 enum { FOLLOWS = 1, PARAMETER = 3 };
 enum { MARK_AXES = MAX_AXES - 1 };
 
-static const char passes_to_diffed[] =
-    "narrow,remake,autodiff,simplify,train,hoist,simplify";
-
 /* ---- loops ---- */
 
 static const Func *gradient_of_model(const Module *m) {
@@ -257,7 +254,7 @@ LayerGraph *layer_graph(Arena *mem, Module *m, const PassOptions *o, int n,
     *g = (LayerGraph){.mem = mem, .m = m, .ranks = n};
     m->mesh = marking_mesh(m->mem);
     mark_all(g, m);
-    passes_run(m, passes_to_diffed, o);
+    passes_run(m, passes_part(mem, train_passes, "narrow", "shard", "cut,halve"), o);
     const char *wrong = layer_loops(m, loop);
     if (wrong) fail(EXIT_CONFIG, "module @%s: %s", m->name, wrong);
     m->mesh = (Mesh){.naxes = 1};

@@ -164,12 +164,6 @@ bool work_asks_bf16(const Work *w) {
 
 /* ---- what is needed ---- */
 
-/* As train_passes goes to the program of a rank, without what makes things again or cuts them
- * into tiles; epilogue puts what is added to products there, and gives them their types. */
-static const char needed_passes[] =
-    "simplify,seed,zero,narrow,cut,autodiff,simplify,train,hoist,simplify,shard,reshard,"
-    "collect,simplify,localize,simplify,sink,simplify,epilogue";
-
 static void add_products(Arena *mem, const Func *f, double runs, Work *work) {
     for (const Op *op = f->first; op; op = op->next)
         if (flag_products(optab[op->kind].flags))
@@ -191,7 +185,12 @@ void work_add_needed(Arena *mem, Module *m, const PassOptions *o, Work *work) {
     own.layer_seen = NULL;
     own.dump_dir = NULL;
     remake_nothing(m);
-    passes_run(m, needed_passes, &own);
+    /* The program of a rank, without what makes things again or cuts them into parts. */
+    passes_run(
+        m, passes_part(mem, train_passes, NULL, "pipeline", "remake,halve,keep,beside"),
+        &own);
+    /* What is added to products becomes a part of them, and gives them their types. */
+    passes_run(m, "epilogue", &own);
     Func **order = module_order(mem, m);
     const Func *step = NULL;
     for (int i = 0; order[i]; i++)

@@ -1,4 +1,4 @@
-/* pass_options.c - options of passes by name (passes/options.c). */
+/* pass_options.c - options of passes by name (passes/options.c), and parts of their lists. */
 #include "../test.h"
 #include "passes/passes.h"
 
@@ -44,4 +44,15 @@ TEST(what_is_refused) {
     for (int i = 0; i < ARRAY_LEN(bad); i++)
         EXPECT_FAIL(pass_option_set(&o, bad[i].text), EXIT_CONFIG, bad[i].says);
     EXPECT_INT(o.micro_batches, 1);
+}
+
+TEST(parts_of_lists) {
+    Arena *mem = arena_new();
+    const char *list = "simplify,seed,simplify,shard,reshard";
+    EXPECT_STR(passes_part(mem, list, NULL, NULL, ""), list);
+    EXPECT_STR(passes_part(mem, list, NULL, "shard", ""), "simplify,seed,simplify");
+    EXPECT_STR(passes_part(mem, list, "seed", "simplify", ""), "seed");
+    EXPECT_STR(passes_part(mem, list, "shard", NULL, ""), "shard,reshard");
+    EXPECT_STR(passes_part(mem, list, NULL, "reshard", "simplify,seed"), "shard");
+    EXPECT_STR(passes_part(mem, list, "simplify", "seed", "simplify"), "");
 }

@@ -1,6 +1,7 @@
 /* The rooms of the house: a file includes what stands in its own room or in one before
  * it, and no two files need each other. docs/design.md says what each room is for. */
 #include "../test.h"
+#include "passes/passes.h"
 #include <fts.h>
 #include <stdlib.h>
 
@@ -269,4 +270,71 @@ TEST(passes_ask_for_data_not_for_names) {
     each_file(root, "codegen", check_no_spelling);
     printf("  %d comparisons of texts as such\n", ncompared);
     EXPECT(ncompared >= 5);
+}
+
+/* ---- lists of passes ---- */
+
+static int nlists;
+
+/* What is behind that name in a list; NULL: it is not in it. */
+static const char *behind_name(const char *list, const char *name, size_t n) {
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (strcspn(list, ",") == n && !memcmp(list, name, n)) return list + n;
+    return NULL;
+}
+
+static bool is_list_of_passes(const char *text) {
+    char *save = NULL, *names = arena_strdup(mem(), text);
+    int n = 0;
+    for (char *name = strtok_r(names, ",", &save); name;
+         name = strtok_r(NULL, ",", &save), n++)
+        if (!pass_find(name)) return false;
+    return n > 1;
+}
+
+/* Those that train_passes has too are in its order; simplify may be anywhere. */
+static void check_order(const char *path, const char *list) {
+    const char *rest = train_passes;
+    for (const char *p = list; *p; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        bool ordered = strncmp(p, "simplify", n) && behind_name(train_passes, p, n);
+        if (ordered) rest = behind_name(rest, p, n);
+        if (!rest)
+            test_fail(__FILE__, __LINE__,
+                      "%s: %s\n%.*s is not in the order of train_passes", path, list,
+                      (int)n, p);
+        p += n;
+    }
+    nlists++;
+}
+
+/* The text of the literal at *p and of those right behind it. */
+static const char *literal(const char **p) {
+    Text t = text_new(mem());
+    while (**p == '"') {
+        size_t n = strcspn(++*p, "\"\n");
+        text_add(&t, "%.*s", (int)n, *p);
+        *p += n;
+        *p += **p == '"';
+        *p += strspn(*p, " \n");
+    }
+    return t.s;
+}
+
+static void check_lists(const char *root, const char *path) {
+    if (!ends_with(path, ".c")) return;
+    const char *p =
+        file_read(mem(), path_join(mem(), root, path), 1 << 22, NULL, EXIT_DATA);
+    while ((p = strchr(p, '"'))) {
+        const char *text = literal(&p);
+        if (is_list_of_passes(text)) check_order(path, text);
+    }
+}
+
+TEST(lists_of_passes_have_one_order) {
+    const char *root = path_join(mem(), tests_dir(), "..");
+    each_file(root, "passes", check_lists);
+    each_file(root, "frontend", check_lists);
+    printf("  %d lists\n", nlists);
+    EXPECT(nlists >= 10);
 }
