@@ -119,8 +119,6 @@ static void run_one(Module *m, const char *name, const PassOptions *o, int nth) 
              level_name[m->level], levels_text(m->mem, p->from));
     }
     double start = clock_seconds();
-    /* pass cut has read it, or nobody will: there are no stages */
-    if (p->to > (int)LEVEL_GLOBAL) module_drop_attr(m, "stage");
     p->run(m, o);
     if (p->to >= 0) m->level = (Level)p->to;
     double seconds = clock_seconds() - start;

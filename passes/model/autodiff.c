@@ -272,6 +272,7 @@ static Func *find_model(const Module *m) {
 
 void pass_autodiff(Module *m, const PassOptions *o) {
     Func *model = find_model(m);
+    module_drop_attr(m, "stage"); /* of level global */
     Pair *pairs = NULL;
     Func *g = func_clone(model, arena_printf(m->mem, "%s.grad", model->name), ROLE_MODEL);
     func_made_of(g, model, PART_WHOLE);

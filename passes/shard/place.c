@@ -16,6 +16,7 @@ static void refuse_placement(const Module *m, const Func *f, const Value *v) {
 
 void pass_place(Module *m, const PassOptions *o) {
     (void)o;
+    module_drop_attr(m, "stage"); /* of level global */
     for (Func *f = m->first; f; f = f->next) {
         for (int i = 0; i < f->narg; i++) refuse_placement(m, f, f->arg[i]);
         for (Op *op = f->first; op; op = op->next) {

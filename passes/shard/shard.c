@@ -396,6 +396,7 @@ static void place_all(Module *m, Func *entry, const PassOptions *o) {
 }
 
 void pass_shard(Module *m, const PassOptions *o) {
+    module_drop_attr(m, "stage"); /* of level global */
     drop_single_axes(m);
     for (Func *f = m->first; f; f = f->next)
         if (func_is_entry(f)) place_all(m, f, o);
