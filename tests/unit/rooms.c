@@ -221,8 +221,10 @@ TEST(no_two_files_need_each_other) {
  * of text against text as such (an attribute's value, an option's word), none of which asks
  * what an op, a value or a function is called to know what it is. */
 static const char *const of_text[] = {
-    "!strcmp(a->key, layout[k])",        /* train: attributes that are copied */
-    "!strcmp(name, optimizers[i].name)", /* train: an option */
+    "!strcmp(a->key, layout[k])",                /* train: attributes that are copied */
+    "!strcmp(name, optimizers[i].name)",         /* train: an option */
+    "!strcmp(name, \"none\")",                   /* the same */
+    "!strcmp(a->axis[k].name, b->axis[k].name)", /* collect: equal meshes */
     "strcmp(a->key, b->key) || a->kind != b->kind", /* simplify, bucket: equal attributes */
     "a->s && strcmp(a->s, b->s)",                   /* the same */
     "strcmp(a->rule->text, b->rule->text)",         /* the same */
