@@ -19,6 +19,11 @@ static inline DType dtype_sum(DType t) {
     return dtype_bytes[t] < dtype_bytes[DT_F32] ? DT_F32 : t;
 }
 
+/* Is that float type too narrow to add up in? */
+static inline int dtype_is_narrow(DType t) {
+    return dtype_sum(t) != t;
+}
+
 /* Is every number of that float type one of this? Neither of bf16 and f16 holds the other. */
 static inline int dtype_holds(DType t, DType of) {
     return t == of || dtype_bytes[t] > dtype_bytes[of];

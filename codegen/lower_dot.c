@@ -76,10 +76,6 @@ static const char *own_function(Lower *l, const OwnProduct *p) {
     return f.name;
 }
 
-static bool is_narrow(const Value *v) {
-    return dtype_sum(v->ty.dt) != v->ty.dt;
-}
-
 static const Value *bias_of(const Op *op) {
     Dims d;
     Matmul s = matmul(op, &d);
@@ -92,8 +88,9 @@ bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape) {
     ProductCode code;
     char why[400];
     *shape = shape_of(l, op, factor, bias ? bias->ty.dt : result, result);
-    if (!is_narrow(op->in[0]))
-        return !is_narrow(op->out[0]) && !(bias && is_narrow(bias));
+    if (!dtype_is_narrow(op->in[0]->ty.dt))
+        return !dtype_is_narrow(op->out[0]->ty.dt) &&
+               !(bias && dtype_is_narrow(bias->ty.dt));
     bool there = factor == DT_BF16 &&
                  product_code_make(shape, product_rule, l->vl, &code, why, sizeof why);
     if (there) dnnl_matmul_free(code.matmul);
@@ -128,7 +125,7 @@ static int product_of(Lower *l, const Op *op) {
 /* ---- copies in f32: of the factors, then of the result and the bias where narrow ---- */
 
 static int64_t copy_bytes(const Value *v) {
-    return v && is_narrow(v) ? lower_widened_bytes(v) : 0;
+    return v && dtype_is_narrow(v->ty.dt) ? lower_widened_bytes(v) : 0;
 }
 
 static int64_t copies_bytes(const Product *p) {
@@ -146,7 +143,7 @@ int64_t lower_product_workspace(Lower *l, const Op *op) {
 
 /* The copy at *at of the workspace, which moves behind it; v itself where it is f32. */
 static LLVMValueRef widened(Lower *l, const Op *op, const Value *v, int64_t *at) {
-    if (!is_narrow(v)) return lower_pointer(l, v);
+    if (!dtype_is_narrow(v->ty.dt)) return lower_pointer(l, v);
     LLVMValueRef to = lower_workspace(l, op, *at);
     *at += copy_bytes(v);
     return lower_widened(l, v, to);
@@ -174,7 +171,7 @@ static void widened_product(Lower *l, const Op *op, int index, bool adds) {
     const Value *y = op->out[0], *bias = bias_of(op);
     LLVMValueRef a = widened(l, op, op->in[0], &at), b = widened(l, op, op->in[1], &at);
     LLVMValueRef to = lower_pointer(l, y), added = LLVMConstNull(l->e->ptr);
-    if (is_narrow(y)) {
+    if (dtype_is_narrow(y->ty.dt)) {
         to = lower_workspace(l, op, at);
         at += copy_bytes(y);
         if (adds) lower_widened(l, y, to);
@@ -182,7 +179,7 @@ static void widened_product(Lower *l, const Op *op, int index, bool adds) {
     if (bias) added = widened(l, op, bias, &at);
     ProductArgs x = {a, b, added, to, lower_workspace(l, op, at)};
     call_product(l, index, &x);
-    if (is_narrow(y)) lower_rounded(l, y, to);
+    if (dtype_is_narrow(y->ty.dt)) lower_rounded(l, y, to);
 }
 
 void lower_dot(Lower *l, const Op *op) {

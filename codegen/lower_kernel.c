@@ -130,7 +130,7 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
 /* Partial sums are f32; what they add up to is rounded once, to the type of v. */
 static void store_sum(Kernel *k, const Value *v, LLVMValueRef sum, LLVMValueRef at,
                       LLVMValueRef mask) {
-    if (dtype_sum(v->ty.dt) != v->ty.dt)
+    if (dtype_is_narrow(v->ty.dt))
         emit_store_narrow(k->e, v->ty.dt, sum, at, mask);
     else
         emit_store(k->e, sum, at, mask, 4);

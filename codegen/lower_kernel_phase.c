@@ -16,15 +16,11 @@ int kernel_index(const Kernel *k, const Value *v) {
     return (int)(space_value(&k->s, v) - k->s.value);
 }
 
-static bool is_narrow(const Value *v) {
-    return v->ty.dt == DT_BF16 || v->ty.dt == DT_F16;
-}
-
 /* In registers what is narrow is f32. */
 LLVMTypeRef kernel_element(const Kernel *k, const Value *v) {
     if (v->ty.dt == DT_F32) return k->e->f32;
     if (v->ty.dt == DT_I32) return k->e->i32;
-    if (is_narrow(v)) return k->e->i16;
+    if (dtype_is_narrow(v->ty.dt)) return k->e->i16;
     const Op *at = v->def;
     for (int i = 0; !at; i++)
         for (int j = 0; j < k->s.op[i]->nin; j++)
@@ -35,16 +31,16 @@ LLVMTypeRef kernel_element(const Kernel *k, const Value *v) {
 
 /* What an op makes is rounded at once, used here or stored. */
 static LLVMValueRef rounded(const Kernel *k, const Value *v, LLVMValueRef x) {
-    return is_narrow(v) ? emit_round_narrow(k->e, v->ty.dt, x) : x;
+    return dtype_is_narrow(v->ty.dt) ? emit_round_narrow(k->e, v->ty.dt, x) : x;
 }
 
 static LLVMValueRef load_one(const Kernel *k, const Value *v, LLVMValueRef at) {
-    if (is_narrow(v)) return emit_load_narrow_one(k->e, v->ty.dt, at);
+    if (dtype_is_narrow(v->ty.dt)) return emit_load_narrow_one(k->e, v->ty.dt, at);
     return emit_load(k->e, kernel_element(k, v), at, NULL, 4);
 }
 
 static void store_one(const Kernel *k, const Value *v, LLVMValueRef x, LLVMValueRef at) {
-    if (is_narrow(v))
+    if (dtype_is_narrow(v->ty.dt))
         emit_store_rounded(k->e, v->ty.dt, x, at, NULL);
     else
         emit_store(k->e, x, at, NULL, 4);
@@ -192,7 +188,7 @@ static LLVMValueRef lanes(Kernel *k, const Value *v, LLVMValueRef j, LLVMValueRe
     check(!sv->made);
     LLVMTypeRef type = kernel_element(k, v);
     LLVMValueRef p = emit_gep(k->e, type, k->start[at], j);
-    return k->vector[at] = is_narrow(v)
+    return k->vector[at] = dtype_is_narrow(v->ty.dt)
                                ? emit_load_narrow(k->e, v->ty.dt, p, mask)
                                : emit_load(k->e, emit_vec(type, k->e->vl), p, mask, 4);
 }
@@ -262,7 +258,7 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         if (r->kind == ROOT_STORE) {
             LLVMValueRef at = emit_gep(k->e, kernel_element(k, r->v),
                                        k->start[kernel_index(k, r->v)], j);
-            if (is_narrow(r->v))
+            if (dtype_is_narrow(r->v->ty.dt))
                 emit_store_rounded(k->e, r->v->ty.dt, v[i], at, mask);
             else
                 emit_store(k->e, v[i], at, mask, 4);

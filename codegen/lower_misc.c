@@ -28,10 +28,6 @@ LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item) {
     return constant_array(l, l->e->i64, n, item, "sizes");
 }
 
-static bool is_narrow(const Value *v) {
-    return dtype_sum(v->ty.dt) != v->ty.dt;
-}
-
 static void need_f32(const Op *op, const Value *v) {
     if (v->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
 }
@@ -45,14 +41,14 @@ void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
 
 int64_t lower_reduce_workspace(Lower *l, const Op *op) {
     (void)l;
-    if (!is_narrow(op->in[0])) return 0;
+    if (!dtype_is_narrow(op->in[0]->ty.dt)) return 0;
     return lower_widened_bytes(op->in[0]) + lower_widened_bytes(op->out[0]);
 }
 
 /* Where numbers are narrow, on copies in f32: of the operand, then of the result. */
 static void lower_reduce(Lower *l, const Op *op, bool take_max) {
     const Value *x = op->in[0], *y = op->out[0];
-    const bool narrow = is_narrow(x);
+    const bool narrow = dtype_is_narrow(x->ty.dt);
     if (!narrow) need_f32(op, x);
     Dims d;
     check(op_dims(op, &d));

@@ -83,7 +83,7 @@ static bool try_merge(Func *f, Op *sum) {
         if (!op || !(optab[op->kind].flags & F_ADDENDS) || product == addend) continue;
         if (op->nin >= optab[op->kind].nin_max || value_uses(f, product) != 1) continue;
         if (!type_same_shape(&product->ty, &sum->out[0]->ty)) continue;
-        if (dtype_sum(product->ty.dt) != product->ty.dt) continue; /* it is rounded */
+        if (dtype_is_narrow(product->ty.dt)) continue; /* it is rounded */
         bool full = addend->ty.rank == product->ty.rank;
         if (full && !is_accumulator(f, addend)) continue;
         if (has_addend(op, full)) continue;

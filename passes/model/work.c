@@ -75,14 +75,14 @@ WorkKind op_work_kind(const Op *op, bool in_model) {
 }
 
 /* Products of rounded factors are made by the units for them. */
-static bool is_narrow(const Op *op) {
+static bool multiplies_bf16(const Op *op) {
     return flag_products(optab[op->kind].flags) && op->in[0]->ty.dt == DT_BF16;
 }
 
 /* All of it. */
 static WorkRow op_work(const Op *op, bool in_model, double runs) {
     double flops = op_run_flops(op);
-    bool narrow = is_narrow(op);
+    bool narrow = multiplies_bf16(op);
     return (WorkRow){.kind = op_work_kind(op, in_model),
                      .one = {.f32_flops = narrow ? 0 : flops,
                              .bf16_flops = narrow ? flops : 0,
