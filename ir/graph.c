@@ -71,6 +71,16 @@ Func *module_stage(const Module *m, int stage) {
     return NULL;
 }
 
+bool func_is_gradient(const Func *f) {
+    return func_arg_role(f, ARG_dloss) >= 0;
+}
+
+Func *module_gradient(const Module *m) {
+    for (Func *f = m->first; f; f = f->next)
+        if (func_is_gradient(f)) return f;
+    return NULL;
+}
+
 static void mark_live(bool *live, const Value *v) {
     live[v->id] = true;
 }

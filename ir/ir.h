@@ -418,6 +418,10 @@ void func_number(Func *f); /* dense ids for values and ops */
 Func **module_order(Arena *mem, const Module *m);
 int value_uses(const Func *f, const Value *v); /* ops and results that read v */
 bool func_is_entry(const Func *f);
+/* That pass autodiff has made of a model, which has the argument of role dloss; in a module, NULL:
+ * it has none. */
+bool func_is_gradient(const Func *f);
+Func *module_gradient(const Module *m);
 Op *only_call(const Module *m, const Func *f); /* NULL: there are several, or none */
 void func_remove_dead(Func *f);                /* ops whose results nobody reads */
 void module_remove_unused(Module *m); /* functions nobody calls, other than entries */

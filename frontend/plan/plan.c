@@ -42,10 +42,6 @@ typedef struct Walk {
     const Task *task; /* by op id of the entry of a stage; NULL: there are no stages */
 } Walk;
 
-static bool is_model(const Func *f) {
-    return func_arg_role(f, ARG_dloss) >= 0;
-}
-
 /* Is the op one of these? */
 static bool is_of(const FuncRuns *r, const Op *op) {
     return op_int(op, "model", 0) == r->model;
@@ -74,7 +70,7 @@ static void list_functions(Walk *w, const Module *m) {
     for (int i = n; i-- > 0;) {
         if (order[i]->role == ROLE_KERNEL) continue;
         w->func[w->n++].f = order[i];
-        w->nmodels += is_model(order[i]) + models_in(order[i]);
+        w->nmodels += func_is_gradient(order[i]) + models_in(order[i]);
         for (int k = 1; k <= models_in(order[i]); k++)
             w->func[w->n++] = (FuncRuns){.f = order[i], .model = k};
     }
@@ -82,7 +78,7 @@ static void list_functions(Walk *w, const Module *m) {
     for (int i = 0, nth = 0; i < w->n; i++) {
         FuncRuns *r = &w->func[i];
         r->model_runs = NEW_ARRAY(w->mem, int64_t, (size_t)w->nmodels + 1);
-        bool model = is_model(r->f) || r->model;
+        bool model = func_is_gradient(r->f) || r->model;
         r->in_model = model || r->f->task;
         if (model && !w->task) r->model_runs[nth++] = 1;
     }

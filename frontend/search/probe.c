@@ -84,12 +84,6 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine, boo
 
 /* ---- its pieces ---- */
 
-static const Func *find_model(const Module *m) {
-    for (const Func *f = m->first; f; f = f->next)
-        if (func_arg_role(f, ARG_dloss) >= 0) return f;
-    return NULL;
-}
-
 /* The argument that a value is, perhaps under another shape; -1: it is made. */
 static int argument_of(const Func *f, const Value *v) {
     while (v->def && op_has(v->def, F_VIEW) && v->def->nin == 1) v = v->def->in[0];
@@ -171,7 +165,7 @@ static const ProbeUpdate *read_update(Arena *mem, const Probe *p, const Module *
 
 static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
                                const SizeScale *one) {
-    const Func *f = find_model(m);
+    const Func *f = module_gradient(m);
     const Op *forward = NULL, *backward = NULL;
     if (!f) return "the step has no model of its own";
     for (const Op *op = f->first; op; op = op->next) {

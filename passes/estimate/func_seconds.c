@@ -12,7 +12,7 @@ bool *model_funcs(Arena *mem, Func **order) {
     bool *in = NEW_ARRAY(mem, bool, (size_t)n + 1);
     for (int i = n - 1; i >= 0; i--) {
         const Func *f = order[i];
-        in[i] |= f->task || func_arg_role(f, ARG_dloss) >= 0;
+        in[i] |= f->task || func_is_gradient(f);
         for (const Op *op = f->first; op; op = op->next)
             if (op_calls_ops(op) && op_in_model(op, in)) in[op_func(op)->nth] = true;
     }

@@ -12,14 +12,8 @@ enum { MARK_AXES = MAX_AXES - 1 };
 
 /* ---- loops ---- */
 
-static const Func *gradient_of_model(const Module *m) {
-    for (const Func *f = m->first; f; f = f->next)
-        if (func_arg_role(f, ARG_dloss) >= 0) return f;
-    return NULL;
-}
-
 const char *layer_loops(const Module *m, const Op *loop[2]) {
-    const Func *f = gradient_of_model(m);
+    const Func *f = module_gradient(m);
     int n = 0;
     if (!f) return "the model has no gradient";
     for (const Op *op = f->first; op; op = op->next) {

@@ -39,7 +39,7 @@ void pass_inline(Module *m, const PassOptions *o) {
         for (Op *op = order[i]->first, *next; op; op = next) {
             next = op->next;
             if (!goes_inline(m, op)) continue;
-            bool model = func_arg_role(op_func(op), ARG_dloss) >= 0;
+            bool model = func_is_gradient(op_func(op));
             inline_call(order[i], op, model ? ++models : 0);
         }
     }

@@ -46,11 +46,6 @@ static double flops_of_function(const Counted *c, int n) {
     return sum;
 }
 
-/* Autodiff gives the gradient function of a model the argument of role dloss. */
-static bool is_gradient(const Func *f) {
-    return func_arg_role(f, ARG_dloss) >= 0;
-}
-
 void remake_nothing(Module *m) {
     for (Func *f = m->first; f; f = f->next)
         for (Op *op = f->first; op; op = op->next)
@@ -70,7 +65,7 @@ double model_flops(Module *m) {
     double flops = 0;
     for (int i = 0; i < n; i++) {
         c.flops[i] = flops_of_function(&c, i);
-        if (is_gradient(c.f[i])) flops = c.flops[i];
+        if (func_is_gradient(c.f[i])) flops = c.flops[i];
     }
     arena_free(mem);
     return flops;

@@ -15,7 +15,7 @@ static bool stands_for(const Annotation *a, const Seed *c, const char *name) {
     if (argument && annotation_is_about(a, NULL, name)) return true;
     /* the gradient of a model has the model's arguments, and so has the step */
     for (const Func *f = c->f->mod->first; argument && f; f = f->next)
-        if (func_arg_role(f, ARG_dloss) >= 0 && is_of_function(a, f, name)) return true;
+        if (func_is_gradient(f) && is_of_function(a, f, name)) return true;
     return false;
 }
 
