@@ -66,6 +66,16 @@ static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
+/* The same of numbers that are not negative: the largest there is on overflow. */
+static inline int64_t times_capped(int64_t a, int64_t b) {
+    int64_t out;
+    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
+}
+static inline int64_t plus_capped(int64_t a, int64_t b) {
+    int64_t out;
+    return __builtin_add_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
 static inline int64_t divided_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }

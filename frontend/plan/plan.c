@@ -7,18 +7,6 @@
 const char *const plan_part_name[PLAN_PARTS] = {"forward layers", "backward layers",
                                                 "embedding, head and loss", "step"};
 
-/* ---- arithmetic that stops at the largest number: all of it comes from input ---- */
-
-static int64_t times(int64_t a, int64_t b) {
-    int64_t out;
-    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
-}
-
-static int64_t plus(int64_t a, int64_t b) {
-    int64_t out;
-    return __builtin_add_overflow(a, b, &out) ? INT64_MAX : out;
-}
-
 /* ---- how often a function runs ---- */
 
 /* The model may be in the step several times, the first and the last micro-batch with
@@ -87,10 +75,10 @@ static void list_functions(Walk *w, const Module *m) {
 static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
     FuncRuns *callee = find_func(w, op_func(op));
     int64_t repeats = call_of(op).times;
-    callee->runs = plus(callee->runs, times(caller->runs, repeats));
+    callee->runs = plus_capped(callee->runs, times_capped(caller->runs, repeats));
     for (int k = 0; k < w->nmodels && caller->in_model; k++) {
-        int64_t more = times(caller->model_runs[k], repeats);
-        callee->model_runs[k] = plus(callee->model_runs[k], more);
+        int64_t more = times_capped(caller->model_runs[k], repeats);
+        callee->model_runs[k] = plus_capped(callee->model_runs[k], more);
     }
     if (w->task && caller->f == w->p->entry && op_is_task(op))
         callee->model_runs[w->task[op->id].micro]++;
@@ -163,8 +151,9 @@ static void count_collective(Walk *w, const FuncRuns *r, const Op *op) {
     c->operands += op->nin;
     for (int i = 0; i < op->nin; i++) {
         int64_t bytes = type_bytes(&op->in[i]->ty);
-        c->bytes = plus(c->bytes, bytes);
-        c->sent_bytes = plus(c->sent_bytes, message_sent_bytes(op->kind, bytes, n));
+        c->bytes = plus_capped(c->bytes, bytes);
+        c->sent_bytes =
+            plus_capped(c->sent_bytes, message_sent_bytes(op->kind, bytes, n));
     }
 }
 
@@ -191,8 +180,8 @@ static void add_model_traffic(Walk *w, PlanTraffic *t, int k) {
         for (int f = 0; f < w->n; f++)
             if (w->func[f].f->name == c->function && w->func[f].model == c->model)
                 runs = w->func[f].model_runs[k];
-        operations = plus(operations, times(c->operations, runs));
-        sent = plus(sent, times(c->sent_bytes, runs));
+        operations = plus_capped(operations, times_capped(c->operations, runs));
+        sent = plus_capped(sent, times_capped(c->sent_bytes, runs));
     }
     t->micro_operations = MIN(t->micro_operations, operations);
     t->micro_sent_bytes = MIN(t->micro_sent_bytes, sent);
@@ -203,8 +192,8 @@ static void add_traffic(Walk *w) {
     for (int i = 0; i < p->ncomm; i++) {
         const PlanComm *c = &p->comm[i];
         PlanTraffic *t = traffic_row(w, c);
-        t->operations = plus(t->operations, times(c->operations, c->runs));
-        t->sent_bytes = plus(t->sent_bytes, times(c->sent_bytes, c->runs));
+        t->operations = plus_capped(t->operations, times_capped(c->operations, c->runs));
+        t->sent_bytes = plus_capped(t->sent_bytes, times_capped(c->sent_bytes, c->runs));
     }
     for (int i = 0; i < p->ntraffic; i++) {
         for (int k = 0; k < w->nmodels; k++) add_model_traffic(w, &p->traffic[i], k);
@@ -255,7 +244,8 @@ static void count_messages(Walk *w) {
         if (k == p->nmessages)
             p->messages[p->nmessages++] = (PlanMessages){.to = (int)to->i};
         p->messages[k].messages++;
-        p->messages[k].bytes = plus(p->messages[k].bytes, type_bytes(&op->in[0]->ty));
+        p->messages[k].bytes =
+            plus_capped(p->messages[k].bytes, type_bytes(&op->in[0]->ty));
     }
 }
 
@@ -266,7 +256,7 @@ static void add_states(const Plan *p, PlanParam *row) {
     for (int i = 0; i < f->narg; i++) {
         if (arg_role(f, i) != ARG_state || strcmp(arg_str(f, i, "like", ""), row->name))
             continue;
-        row->state_bytes = plus(row->state_bytes, type_bytes(&f->arg[i]->ty));
+        row->state_bytes = plus_capped(row->state_bytes, type_bytes(&f->arg[i]->ty));
         row->state_axes = arg_str(f, i, "flat", "");
     }
 }
@@ -298,8 +288,8 @@ static void read_parameters(Walk *w) {
                            .weight_bytes = type_bytes(&v->ty)};
         row->gradient_bytes = memory_gradient_bytes(f, i);
         add_states(p, row);
-        p->parameters = plus(p->parameters, own_count(f, i, &l));
-        p->rank_parameters = plus(p->rank_parameters, row->rank_count);
+        p->parameters = plus_capped(p->parameters, own_count(f, i, &l));
+        p->rank_parameters = plus_capped(p->rank_parameters, row->rank_count);
         nth++;
     }
 }
@@ -326,14 +316,17 @@ Plan plan_count(Arena *mem, const Func *entry, const Job *job) {
 
 int64_t plan_stage_parameters(const PlanPipe *p) {
     int64_t n = 0;
-    for (int k = 0; k < p->schedule->stages; k++) n = plus(n, p->stage[k].parameters);
+    for (int k = 0; k < p->schedule->stages; k++)
+        n = plus_capped(n, p->stage[k].parameters);
     return n;
 }
 
 int64_t plan_sent_bytes(const Plan *p) {
     int64_t bytes = 0;
-    for (int i = 0; i < p->ntraffic; i++) bytes = plus(bytes, p->traffic[i].sent_bytes);
-    for (int i = 0; i < p->nmessages; i++) bytes = plus(bytes, p->messages[i].bytes);
+    for (int i = 0; i < p->ntraffic; i++)
+        bytes = plus_capped(bytes, p->traffic[i].sent_bytes);
+    for (int i = 0; i < p->nmessages; i++)
+        bytes = plus_capped(bytes, p->messages[i].bytes);
     return bytes;
 }
 

@@ -32,21 +32,14 @@ bool message_in_ring(int kind) {
     return !ring_cost[kind].pairs;
 }
 
-static int64_t times(int64_t a, int64_t b) {
-    int64_t out;
-    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
-}
-
 int64_t message_sent_bytes(int kind, int64_t bytes, int n) {
     const RingCost *c = &ring_cost[kind];
     if (n <= 1) return 0;
     if (c->single) return bytes;
-    if (c->whole) return times(bytes, n - 1);
+    if (c->whole) return times_capped(bytes, n - 1);
     check(c->factor);
-    int64_t steps = (int64_t)c->factor * (n - 1), out;
-    bool over = __builtin_add_overflow(times(bytes / n, steps),
-                                       (bytes % n * steps + n - 1) / n, &out);
-    return over ? INT64_MAX : out;
+    int64_t steps = (int64_t)c->factor * (n - 1);
+    return plus_capped(times_capped(bytes / n, steps), (bytes % n * steps + n - 1) / n);
 }
 
 int message_turns(int kind) {
