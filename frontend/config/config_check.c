@@ -152,17 +152,12 @@ static void check_batch(const Config *c) {
                       (long long)c->model_seq_length);
 }
 
-static bool decays(const Config *c) {
-    return c->lr_schedule_type != LR_CONSTANT &&
-           c->lr_schedule_type != LR_CONSTANT_WITH_WARMUP;
-}
-
 static void check_rates(const Config *c) {
     double lr = c->lr_schedule_learning_rate, end = c->lr_schedule_lr_end;
     if (!(lr > 0))
         config_refuse(c, "lr_schedule.learning_rate", "optimizer.learning_rate", NULL,
                       "learning_rate is %g; it must be above 0", lr);
-    if (decays(c) && lr < end)
+    if (config_decays(c) && lr < end)
         config_refuse(c, "lr_schedule.lr_end", "lr_schedule.learning_rate",
                       "the learning rate goes down from learning_rate to lr_end",
                       "learning_rate %g is below lr_end %g", lr, end);

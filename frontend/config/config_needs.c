@@ -65,13 +65,13 @@ static bool buckets_given(const Config *c) {
            c->parallel_comm_fusion_reducescatter_mode == FUSION_SIZE;
 }
 
-static bool has_moments(const Config *c) {
-    return c->optimizer_type != OPTIMIZER_SGD && c->optimizer_type != OPTIMIZER_MOMENTUM;
-}
-
-static bool decays(const Config *c) {
+bool config_decays(const Config *c) {
     return c->lr_schedule_type != LR_CONSTANT &&
            c->lr_schedule_type != LR_CONSTANT_WITH_WARMUP;
+}
+
+static bool has_moments(const Config *c) {
+    return c->optimizer_type != OPTIMIZER_SGD && c->optimizer_type != OPTIMIZER_MOMENTUM;
 }
 
 /* The samples' order is made from a seed. */

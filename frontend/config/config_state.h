@@ -84,6 +84,8 @@ void config_displace(Config *cfg);
 
 /* Is ZeRO asked for? optimizer_shard says so; where it is not given, a level of its own does. */
 bool config_wants_shards(const Config *c);
+/* Does the learning rate go down in the course of the run? */
+bool config_decays(const Config *c);
 
 /* Of a key that takes a switch, numbers or names: 1 for the one word True in any spelling, 0 for
  * False and for nothing, -1 for something else. */
