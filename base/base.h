@@ -185,6 +185,7 @@ bool is_one_of(const char *s, const char *const *names, int n);
 /* The name in names[n] nearest to `s` by edit distance, or NULL if none is near. */
 const char *nearest_name(const char *s, const char *const *names, int n);
 
+enum { LINES_FILE_MAX_BYTES = 1 << 30 }; /* a cap for files of lines */
 /* Whole file into the arena, terminated by a zero byte that size does not count.
  * Fails with `code` when it cannot be read, is no regular file (a pipe would wait without
  * end) or is larger than max_bytes. */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 enum { MOST_ENDINGS = 64, LINE_BYTES_MAX = 16 << 20 };
-#define FILE_BYTES_MAX ((uint64_t)1 << 30)
 
 typedef struct Ending {
     size_t first; /* of its tokens in `token`, context included */
@@ -222,7 +221,7 @@ void eval_endings_open(Eval *e) {
                    .tokenizer = j->tokenizer,
                    .cache = tokenizer_cache_new()};
     size_t n;
-    const char *text = file_read(d->mem, d->path, FILE_BYTES_MAX, &n, EXIT_DATA);
+    const char *text = file_read(d->mem, d->path, LINES_FILE_MAX_BYTES, &n, EXIT_DATA);
     hash_hex(text, n, e->endings_hash);
     read_lines(d, text, n);
     tokenizer_cache_free(d->cache);

@@ -57,15 +57,14 @@ static const char *checkpoints_aside(const Train *t) {
 
 /* ---- what belongs to checkpoints that go aside ---- */
 
-enum { MAX_FILE_BYTES = 1 << 30 };
-
 static void copy_file(const char *from, const char *to, const char *name) {
     Arena *mem = arena_new();
     const char *path = path_join(mem, from, name), *copy = path_join(mem, to, name);
     struct stat st;
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !file_exists(copy)) {
         size_t n;
-        const char *bytes = file_read(mem, path, MAX_FILE_BYTES, &n, EXIT_CHECKPOINT);
+        const char *bytes =
+            file_read(mem, path, LINES_FILE_MAX_BYTES, &n, EXIT_CHECKPOINT);
         char *folder = arena_strdup(mem, copy);
         *strrchr(folder, '/') = 0;
         int error = dir_make(folder);

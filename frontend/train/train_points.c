@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
-enum { MAX_LINE_BYTES = 1 << 10, MAX_FILE_BYTES = 1 << 30 };
+enum { MAX_LINE_BYTES = 1 << 10 };
 
 static const char *points_path(const Train *t, Arena *mem) {
     return path_join(mem, t->run_dir, RUN_VALIDATION);
@@ -39,7 +39,7 @@ static Points read_points(const Train *t, Arena *mem) {
     Points p = {0};
     int cap = 0, number = 1;
     if (!file_exists(path)) return p;
-    p.text = file_read(mem, path, MAX_FILE_BYTES, &p.size, EXIT_DATA);
+    p.text = file_read(mem, path, LINES_FILE_MAX_BYTES, &p.size, EXIT_DATA);
     const char *stop = p.text + p.size;
     for (const char *line = p.text, *end; line < stop; line = end + 1, number++) {
         ValidPoint point;

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-enum { MAX_LINE_BYTES = 1 << 24, MAX_FILE_BYTES = 1 << 30 };
+enum { MAX_LINE_BYTES = 1 << 24 };
 
 typedef struct SampleText {
     const char *prompt; /* NULL: none was given */
@@ -200,8 +200,9 @@ static int keep_lines(const Train *t, int64_t last, const char **damage) {
     const char *path = path_join(mem, t->run_dir, RUN_SAMPLES);
     size_t size = 0;
     int damaged = 0, first = 0, number = 1;
-    const char *text =
-        file_exists(path) ? file_read(mem, path, MAX_FILE_BYTES, &size, EXIT_DATA) : "";
+    const char *text = file_exists(path)
+                           ? file_read(mem, path, LINES_FILE_MAX_BYTES, &size, EXIT_DATA)
+                           : "";
     Text kept = text_new(mem);
     for (const char *line = text, *end; line < text + size; line = end + 1, number++) {
         size_t left = (size_t)(text + size - line);

@@ -8,8 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_BYTES_MAX ((uint64_t)1 << 30)
-
 enum { LINE_BYTES = 512, BAR_CELLS_MAX = 50 };
 
 /* Steps of which there is no row. */
@@ -111,7 +109,8 @@ static double named_number(const Json *v, const char *key) {
 static bool row_parse(Arena *scratch, const char *line, size_t n, MetricsRow *row) {
     Catch c;
     if (!CATCH(c)) return false;
-    const Json *v = json_parse(scratch, "metrics", line, n, FILE_BYTES_MAX, EXIT_DATA);
+    const Json *v =
+        json_parse(scratch, "metrics", line, n, LINES_FILE_MAX_BYTES, EXIT_DATA);
     row->step = json_i64(json_need(v, "step"), 1, INT64_MAX);
     json_need(v, "loss");
     row->loss = named_number(v, "loss");
@@ -155,7 +154,7 @@ static bool lines_next(Lines *l, MetricsRow *row, bool *good) {
 
 MetricsRow *metrics_read(Arena *mem, const char *path, int *n) {
     size_t size;
-    const char *bytes = file_read(mem, path, FILE_BYTES_MAX, &size, EXIT_DATA);
+    const char *bytes = file_read(mem, path, LINES_FILE_MAX_BYTES, &size, EXIT_DATA);
     Lines l = {.at = bytes, .end = bytes + size};
     MetricsRow *rows = NULL, row;
     int cap = 0;
@@ -219,7 +218,7 @@ static void file_cut(Metrics *m, int64_t resumed) {
         fail(c.code, "%s", catch_text(&c));
     }
     size_t size;
-    const char *bytes = file_read(mem, path, FILE_BYTES_MAX, &size, EXIT_DATA);
+    const char *bytes = file_read(mem, path, LINES_FILE_MAX_BYTES, &size, EXIT_DATA);
     Lines l = {.at = bytes, .end = bytes + size};
     Text keep = text_new(mem);
     int rows = 0, first = 0;
