@@ -3,13 +3,13 @@
 #define XXH_INLINE_ALL
 #include "runtime/store/ckpt_stream.h"
 #include "runtime/comm/watch.h"
+#include "runtime/store/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 enum { BUFFER_BYTES = 256 << 10, READ_BYTES = 1 << 20 };
-#define MAX_HEADER (256u << 20)
 
 /* Its vectors want more than an arena's 16. */
 static XXH3_state_t *aligned_state(Arena *mem) {
@@ -91,7 +91,7 @@ const char *stream_header(CkptStream *s, Safetensors **st) {
     const char *wrong = stream_pull(s, (char *)length, 8);
     if (wrong) return wrong;
     for (int i = 7; i >= 0; i--) header = header << 8 | length[i];
-    if (header > file_bytes - 8 || header > MAX_HEADER)
+    if (header > file_bytes - 8 || header > SAFETENSORS_MAX_HEADER)
         return arena_printf(s->mem, "%s has a wrong header length", name);
     char *bytes = arena_alloc(s->mem, 8 + header);
     memcpy(bytes, length, 8);

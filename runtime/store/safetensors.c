@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include <stdlib.h>
 
-#define MAX_HEADER    100000000u
 #define NEAREST_LIMIT 4096
 
 typedef struct FileType {
@@ -191,7 +190,8 @@ static const Json *try_json(Arena *mem, const char *name, const char *bytes, siz
                             const char **wrong) {
     Catch c;
     if (CATCH(c)) {
-        const Json *v = json_parse(mem, name, bytes, n, MAX_HEADER, EXIT_CHECKPOINT);
+        const Json *v =
+            json_parse(mem, name, bytes, n, SAFETENSORS_MAX_HEADER, EXIT_CHECKPOINT);
         catch_end(&c);
         return v;
     }
@@ -205,11 +205,11 @@ const char *safetensors_try(Arena *mem, const char *name, const void *bytes, siz
     if (file_bytes < 8 || have < 8)
         return "shorter than 8 bytes, so this is no safetensors file (or it was cut off)";
     for (int i = 7; i >= 0; i--) header = header << 8 | ((const uint8_t *)bytes)[i];
-    if (header > MAX_HEADER)
+    if (header > SAFETENSORS_MAX_HEADER)
         return arena_printf(mem,
                             "the header's length says %llu; at most %u are allowed, so "
                             "this is no safetensors file",
-                            (unsigned long long)header, MAX_HEADER);
+                            (unsigned long long)header, SAFETENSORS_MAX_HEADER);
     if (8 + header > file_bytes || 8 + header > have)
         return "the header reaches beyond the end of the file (was it cut off?)";
     if (header && ((const uint8_t *)bytes)[8] == 0xEF)

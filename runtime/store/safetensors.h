@@ -7,7 +7,11 @@
 #include "base/base.h"
 #include "base/dtype.h"
 
-enum { SAFETENSORS_MAX_RANK = 8 };
+enum {
+    SAFETENSORS_MAX_RANK = 8,
+    SAFETENSORS_MAX_HEADER =
+        100000000, /* bytes of JSON, as Hugging Face's reader has it */
+};
 
 typedef struct SafeTensor {
     const char *name;
