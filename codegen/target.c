@@ -1,12 +1,11 @@
 /* target.c - the host's CPU, or a smaller one that the user names; see target.h. */
 #define _GNU_SOURCE /* asprintf */
 #include "codegen/target.h"
+#include "runtime/core/peak.h"
 #include <llvm-c/Core.h>
 #include <llvm-c/Target.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* What the code generator relies on at each level, as LLVM names it. Wider levels include
  * the narrower ones' features (psABI for x86-64, micro-architecture levels). */
@@ -100,18 +99,8 @@ static int lanes_of(const char *features) {
     return wide ? 16 : half ? 8 : 4;
 }
 
-/* Linux gives tile registers to processes that ask for them, and then to all threads. */
-static bool may_use_tiles(void) {
-#ifdef SYS_arch_prctl
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-#else
-    return false;
-#endif
-}
-
 static void drop_tiles(char *features) {
-    if (!has(features, "+amx-tile") || assumed || may_use_tiles()) return;
+    if (!has(features, "+amx-tile") || assumed || tiles_granted()) return;
     for (char *p = features; (p = strstr(p, "+amx-"));) *p = '-';
 }
 

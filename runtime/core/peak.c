@@ -118,18 +118,21 @@ double bench_fma_peak(int threads, double seconds) {
     return rate_of(fma_4, 4 * each, threads, seconds);
 }
 
-/* The kernel lets a process use tiles once it has asked. */
-static bool tiles_granted(void) {
+bool tiles_granted(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+}
+
+static bool multiplies_tiles(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     bool tiles = d >> 24 & 1, bf16 = d >> 22 & 1;
-    return tiles && bf16 && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+    return tiles && bf16 && tiles_granted();
 }
 
 double bench_bf16_peak(int threads, double seconds, const char **unit) {
     check(threads >= 1);
-    if (tiles_granted()) {
+    if (multiplies_tiles()) {
         *unit = "AMX";
         return rate_of(tiles_bf16, (double)TILE_FLOPS * TILE_CHAINS * (LOOPS / 4),
                        threads, seconds);

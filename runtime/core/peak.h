@@ -12,6 +12,9 @@ double bench_fma_peak(int threads, double seconds);
 /* The same of products of bf16 summed in f32, on the unit that is named: AMX tiles or
  * AVX512-BF16 vectors. 0: the CPU has neither. */
 double bench_bf16_peak(int threads, double seconds, const char **unit);
+/* Asks Linux for tile registers, which it gives to processes that ask for them, and then to all
+ * threads: are they given? */
+bool tiles_granted(void);
 /* Bytes a second that `threads` threads read and write together: a[i] = b[i] + c * d[i], three
  * moves an element, over much more than caches hold. Takes at most 0.3 s; 0: there is no
  * memory for it. */
