@@ -147,11 +147,11 @@ static const struct {
     PipeScheduleKind is;
     void (*make)(PipeSchedule *);
 } generators[] = {
-    {{"1f1b", 1, MAX_CHUNKS, false, false, false}, make_1f1b},
-    {{"gpipe", 1, 1, false, false, true}, make_all_forward},
-    {{"breadth_first", 1, MAX_CHUNKS, false, false, true}, make_all_forward},
-    {{"zero_bubble_h1", 1, 1, true, false, false}, make_zero_bubble_h1},
-    {{"zero_bubble_v", 2, 2, true, true, false}, make_zero_bubble_v}};
+    {{"1f1b", 1, MAX_CHUNKS, .groups = true}, make_1f1b},
+    {{"gpipe", 1, 1, .all_forward = true}, make_all_forward},
+    {{"breadth_first", 1, MAX_CHUNKS, .all_forward = true}, make_all_forward},
+    {{"zero_bubble_h1", 1, 1, .halves = true}, make_zero_bubble_h1},
+    {{"zero_bubble_v", 2, 2, .halves = true, .folded = true}, make_zero_bubble_v}};
 
 const PipeScheduleKind *schedule_kind_at(int k) {
     return k < ARRAY_LEN(generators) ? &generators[k].is : NULL;
@@ -186,7 +186,7 @@ static int find_generator(const char *name) {
 bool schedule_fits(const char *name, int stages, int each, int micro) {
     int k = find_generator(name);
     if (k == ARRAY_LEN(generators)) return false;
-    bool groups = generators[k].make == make_1f1b && each > 1;
+    bool groups = generators[k].is.groups && each > 1;
     return each >= generators[k].is.least && each <= generators[k].is.most &&
            (!groups || micro % stages == 0);
 }
@@ -203,11 +203,11 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
             "schedule %s takes %s of layers a stage, not %d: 1f1b and breadth_first take "
             "several (parallel_config.pp_interleave_num)",
             name, generators[k].is.least == 1 ? "one chunk" : "two chunks", v);
-    if (v > 1 && generators[k].make == make_1f1b && micro % stages)
+    if (!schedule_fits(name, stages, v, micro))
         fail(EXIT_CONFIG,
-             "1f1b with %d chunks a stage goes in groups of %d micro-batches, one for "
+             "%s with %d chunks a stage goes in groups of %d micro-batches, one for "
              "each stage: %d is not a multiple of that",
-             v, stages, micro);
+             name, v, stages, micro);
     PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro);
     give_room(mem, s, 3 * micro * v);
     for (int c = 0; c < chunks; c++)

@@ -35,6 +35,8 @@ typedef struct PipeScheduleKind {
     bool halves;      /* backward is I and W */
     bool folded;      /* the second chunks of stages run back: a V */
     bool all_forward; /* every forward of a stage comes before its first backward */
+    /* with several chunks a stage micro-batches go in groups of as many as there are stages */
+    bool groups;
 } PipeScheduleKind;
 /* Of the k-th generator; NULL: there are not so many. */
 const PipeScheduleKind *schedule_kind_at(int k);
