@@ -38,7 +38,6 @@ void emit_set_lanes(Emit *e, int lanes) {
     e->vl = lanes;
     e->vf32 = emit_vec(e->f32, lanes);
     e->vi32 = emit_vec(e->i32, lanes);
-    e->vi1 = emit_vec(e->i1, lanes);
 }
 
 void emit_free(Emit *e) {

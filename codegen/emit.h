@@ -13,7 +13,8 @@
 typedef enum TileKind { TILES_NONE, TILES_CPU, TILES_EMULATED } TileKind;
 
 /* One module being written. `vl` is the number of f32 lanes: those of a register, 16, 8 or 4,
- * unless emit_set_lanes said otherwise. vf32, vi32 and vi1 have vl lanes; b always points at the end of the block being written in `fn`. */
+ * unless emit_set_lanes said otherwise. vf32 and vi32 have vl lanes; b always points at the end of
+ * the block being written in `fn`. */
 typedef struct Emit {
     Arena *mem;
     LLVMContextRef ctx;
@@ -22,7 +23,7 @@ typedef struct Emit {
     int vl, register_lanes;
     TileKind tiles; /* TILES_CPU where the features have it */
     const char *cpu, *features;
-    LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr, vf32, vi32, vi1;
+    LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr, vf32, vi32;
     LLVMValueRef fn;
 } Emit;
 

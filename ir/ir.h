@@ -163,43 +163,44 @@ struct Module {
 /* ---- the op table (optab.c makes it of ops.def) ---- */
 
 enum OpFlag {
-    F_LINEAR = 1, /* f(x + y) = f(x) + f(y), in all float operands together (of a matmul:
-                       in one factor together with the addends), so partial sums may be
-                       added up later; not for ops that know ranks */
-    F_MAP = 2,    /* elementwise by its rule: one scalar function per element */
-    F_REDUCE = 4, /* sum or max over the letters that the result lacks */
-    F_VIEW = 8,   /* the result is the operand's buffer under another shape */
-    F_COMM = 16,  /* talks to other ranks */
-    F_INPLACE = 32,  /* result 0 may overwrite operand 0 when nothing reads that any more;
-                       of collectives each result its operand */
-    F_ADDENDS = 64,  /* operands after the second are added to the result */
-    F_PLUS = 128,    /* the sum of its two operands */
-    F_MOVE = 512,    /* each element of the result is one of the operand's or zero, and no
-                       element of the operand is there twice */
-    F_RANK = 256,    /* differs from rank to rank without communication */
-    F_CALL = 1024,   /* runs a function; see Call */
-    F_FILL = 4096,   /* attribute `value` in every element */
-    F_SCALE = 8192,  /* its operand times the attribute `by` */
-    F_RANDOM = 2048, /* drops a share `p` at random, in training only. With p = 0 it drops
-                       nothing; the result of one that is F_MAP is then operand 0 */
-    F_EFFECT = 1 << 20, /* it does something besides making its results, so it is neither
-                           removed nor merged with an equal one */
-    F_CAST = 1 << 21,   /* its operand in another element type */
-    F_TYPELESS = 1 << 22, /* elements of operands become elements of results as they are,
-                             whatever their type; every F_MOVE is one too */
-    F_ROUNDS = 1 << 23, /* computes in f32 at least, whatever operand 0 is, and rounds its
-                             result to the type of that */
-    F_EXACT = 1 << 24,  /* pass narrow rounds nothing that it reads */
-    F_LOOKUP = 1 << 25, /* of operand 0 it reads no elements but those that it gives */
-    F_TOUCHES =
-        1 << 26, /* result 0 is operand 0 but for as many elements as the last operand
-                            has, to which that is added */
-    F_DENSE = 15 << 16, /* matmuls over all its letters; how many: PRODUCTS */
+    F_LINEAR = 1 << 0,    /* f(x + y) = f(x) + f(y), in all float operands together
+                             (of a matmul: in one factor together with the addends), so
+                             partial sums may be added up later; not for ops that know
+                             ranks */
+    F_MAP = 1 << 1,       /* elementwise by its rule: one scalar function per element */
+    F_REDUCE = 1 << 2,    /* sum or max over the letters that the result lacks */
+    F_VIEW = 1 << 3,      /* the result is the operand's buffer under another shape */
+    F_COMM = 1 << 4,      /* talks to other ranks */
+    F_INPLACE = 1 << 5,   /* result 0 may overwrite operand 0 when nothing reads that
+                             any more; of collectives each result its operand */
+    F_ADDENDS = 1 << 6,   /* operands after the second are added to the result */
+    F_PLUS = 1 << 7,      /* the sum of its two operands */
+    F_RANK = 1 << 8,      /* differs from rank to rank without communication */
+    F_MOVE = 1 << 9,      /* each element of the result is one of the operand's or
+                             zero, and no element of the operand is there twice */
+    F_CALL = 1 << 10,     /* runs a function; see Call */
+    F_RANDOM = 1 << 11,   /* drops a share `p` at random, in training only. With p = 0
+                             it drops nothing; the result of one that is F_MAP is then
+                             operand 0 */
+    F_FILL = 1 << 12,     /* attribute `value` in every element */
+    F_SCALE = 1 << 13,    /* its operand times the attribute `by` */
+    F_EFFECT = 1 << 14,   /* it does something besides making its results, so it is
+                             neither removed nor merged with an equal one */
+    F_CAST = 1 << 15,     /* its operand in another element type */
+    F_TYPELESS = 1 << 16, /* elements of operands become elements of results as they
+                             are, whatever their type; every F_MOVE is one too */
+    F_ROUNDS = 1 << 17,   /* computes in f32 at least, whatever operand 0 is, and
+                             rounds its result to the type of that */
+    F_EXACT = 1 << 18,    /* pass narrow rounds nothing that it reads */
+    F_LOOKUP = 1 << 19,   /* of operand 0 it reads no elements but those that it gives */
+    F_TOUCHES = 1 << 26,  /* result 0 is operand 0 but for as many elements as the last
+                             operand has, to which that is added */
+    F_DENSE = 15 << 20,   /* matmuls over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matmuls, without those that a gradient computes a second time. */
-#define PRODUCTS(n) ((unsigned)(n) << 16)
+#define PRODUCTS(n) ((unsigned)(n) << 20)
 static inline int flag_products(unsigned flags) {
-    return (int)((flags & F_DENSE) >> 16);
+    return (int)((flags & F_DENSE) >> 20);
 }
 
 typedef struct Tensor Tensor;

@@ -21,7 +21,8 @@ static double seconds_of(const Overlap *o, const Op *op) {
     return cost_to_send(o->known, 1, &op);
 }
 
-/* Has a collective too little work to be hidden behind? */
+/* Has a collective too little work to be hidden behind? With less than a quarter of what it takes
+ * most of it is waited for wherever it starts. */
 static bool is_urgent(const Overlap *o, const Op *op, const Window *w) {
     return w->work <= (o->always ? 0 : seconds_of(o, op) / 4);
 }
@@ -54,7 +55,8 @@ static Op *least_exposed(const Overlap *o, const Op *op, const Window *w) {
 }
 
 /* The op after which it starts (NULL: the start of the function). What gives more memory
- * than it takes starts as early as it can; else as late as hides it. */
+ * than it takes starts as early as it can; else as late as hides it: behind twice as much work as
+ * it takes, since both are estimates, or as much right behind one that is waited for at once. */
 static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     int64_t in = 0, out = 0;
     double enough = 2 * seconds_of(o, op), work = 0;

@@ -320,7 +320,8 @@ static double smallest_pair(const Elimination *e, const Table *in, int n, int pa
     return least;
 }
 
-/* Small ones are added up once, rather than at each entry of the whole. */
+/* Small ones are added up once, rather than at each entry of the whole. That writes their sums and
+ * reads them again, so it is done up to a quarter of the entries, where it surely takes less. */
 static int add_up_small(const Elimination *e, Table *in, int n, double whole) {
     int pair[2];
     while (n > 1 && smallest_pair(e, in, n, pair) * 4 <= whole) {

@@ -139,7 +139,7 @@ static const char *check_arguments(Arena *mem, const Func *f) {
         for (int i = 0; i < op->nout; i++) {
             const Value *v = op->out[i], *of = viewed(v);
             if (v->loc.kind != LOC_ARG || (!of->def && of->nth == v->loc.at)) continue;
-            if (func_result_over(f, v->loc.at) >= 0) continue;
+            if (func_result_over(f, (int)v->loc.at) >= 0) continue;
             return arena_printf(
                 mem, "@%s: %%%s overwrites an argument that must stay as it is", f->name,
                 v->name);

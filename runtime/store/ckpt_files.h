@@ -8,7 +8,9 @@ enum { CKPT_VERSION = 4, CKPT_NAME_BYTES = 48 };
 
 /* Version 1: model.safetensors and optimizer.safetensors with whole tensors.
  * Version 2: layout.json (ckpt_table.h), then what each rank wrote, copies by the first.
- * Version 3: the same, and layout.json says of each tensor which copy was written. */
+ * Version 3: the same, and layout.json says of each tensor which copy was written.
+ * Version 4: the same, and in layout.json of which stage a tensor is and which of the rows it has
+ * that all stages have of it together. */
 enum { CKPT_WHOLE = 1, CKPT_PARTS = 2, CKPT_SHARED = 3, CKPT_STAGES = 4 };
 #define CKPT_LAYOUT "layout.json"
 #define CKPT_LATEST "latest"
