@@ -188,29 +188,35 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
     return NULL;
 }
 
+static bool divides_dim(const Type *t, int64_t n) {
+    for (int d = 0; d < t->rank; d++)
+        if (t->dim[d] % n == 0) return true;
+    return false;
+}
+
+/* Does n divide a size of some value? */
+static bool divides_size(const Module *m, int64_t n) {
+    for (const Func *f = m->first; f; f = f->next) {
+        for (int i = 0; i < f->narg; i++)
+            if (divides_dim(&f->arg[i]->ty, n)) return true;
+        for (const Op *op = f->first; op; op = op->next)
+            for (int i = 0; i < op->nout; i++)
+                if (divides_dim(&op->out[i]->ty, n)) return true;
+    }
+    return false;
+}
+
 /* The least prime from 5 on that divides no size of the model: so what it divides has the
  * sequences of the micro-batch in it. */
-static int64_t marking_prime(const ModelSpec *spec, int64_t seq, ProbeKey key) {
+static int64_t marking_prime(Arena *mem, const Job *base, ProbeKey key) {
     static const int64_t primes[] = {5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47};
-    const int64_t size[] = {spec->hidden,
-                            spec->layers,
-                            spec->heads,
-                            spec->kv_heads,
-                            spec->head_dim,
-                            2 * model_rotary_pairs(spec),
-                            spec->ffn,
-                            spec->vocab,
-                            seq,
-                            spec->max_positions,
-                            round_up(spec->vocab, key.tp),
-                            key.tp,
-                            key.cp};
-    for (int i = 0; i < ARRAY_LEN(primes); i++) {
-        bool divides = false;
-        for (int k = 0; k < ARRAY_LEN(size); k++)
-            divides |= size[k] > 0 && size[k] % primes[i] == 0;
-        if (!divides) return primes[i];
-    }
+    Job j = *base;
+    j.mem = mem;
+    const Module *m = job_build_whole(&j); /* of one sequence */
+    const Type padded = TYPE(DT_F32, round_up(base->spec.vocab, key.tp), key.tp, key.cp);
+    for (int i = 0; i < ARRAY_LEN(primes); i++)
+        if (!divides_size(m, primes[i]) && !divides_dim(&padded, primes[i]))
+            return primes[i];
     return 0;
 }
 
@@ -231,7 +237,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
                  const ProbeUpdate *update, KnownPaths *paths) {
     Probe p = {.key = key, .update = update, .unit = fewest_sequences(base->cfg, key)};
     Arena *own = arena_new();
-    int64_t prime = marking_prime(&base->spec, base->seq, key);
+    int64_t prime = marking_prime(own, base, key);
     Config c = probe_config(base->cfg, key, prime * p.unit);
     Catch caught;
     if (!prime) {
@@ -261,6 +267,7 @@ static double along(double one, double two, double b) {
 
 static OpSize size_of(Arena *mem, const OpSize *one, const OpSize *two, double b) {
     OpSize s = *one;
+    _Static_assert(sizeof s.n % sizeof(double) == 0, "its fields are doubles");
     const double *x = (const double *)&one->n, *y = (const double *)&two->n;
     double *z = (double *)&s.n;
     for (size_t i = 0; i < sizeof s.n / sizeof *z; i++) z[i] = along(x[i], y[i], b);

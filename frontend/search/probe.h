@@ -14,7 +14,8 @@ typedef struct ProbeKey {
     bool sp, vocab;
 } ProbeKey;
 
-/* Bytes on a rank of the split; those that grow with the micro-batch are of one sequence. */
+/* Bytes on a rank of the split; those that grow with the micro-batch are of one sequence. Doubles
+ * alone, as in ProbeSeconds: records keep them as rows of numbers. */
 typedef struct ProbeBytes {
     double layer, first,
         last;       /* parameters: of a layer, read before the layers, behind */

@@ -16,6 +16,8 @@ enum {
     BYTE_NUMBERS = sizeof(ProbeBytes) / sizeof(double),
     KEY_NUMBERS = 6
 };
+_Static_assert(sizeof(ProbeSeconds) == PIECE_NUMBERS * sizeof(double), "only doubles");
+_Static_assert(sizeof(ProbeBytes) == BYTE_NUMBERS * sizeof(double), "only doubles");
 
 typedef struct RecordedPieces {
     int batch;

@@ -21,7 +21,7 @@ typedef struct ElementCount {
     double count;
 } ElementCount;
 
-/* Numbers that grow with the micro-batch. */
+/* Numbers that grow with the micro-batch: doubles alone, since a search reckons them one by one. */
 typedef struct OpNumbers {
     double batch, rows, columns, summed; /* of a product */
     double flops, first;                 /* elements of the first operand */
