@@ -353,23 +353,24 @@ static void copy_body(const Func *f, Func *copy) {
     for (int i = 0; i < f->nret; i++) func_ret(copy, map[f->ret[i]->id], f->alias[i]);
 }
 
-/* What the entry of the stage calls, and what that calls, gets `calls` set. */
-static void mark_called(const Module *m, int stage) {
-    int n = 0, cap = 0;
+/* By number: is it the entry of the stage, or called by what is? */
+static const bool *called_by_stage(Arena *mem, const Module *m, int stage) {
+    int n = 0, cap = 0, all = 0;
     const Func **list = NULL;
-    Arena *mem = arena_new();
+    for (Func *f = m->first; f; f = f->next) f->nth = all++;
+    bool *called = NEW_ARRAY(mem, bool, (size_t)all + 1);
     for (Func *f = m->first; f; f = f->next) {
-        f->calls = func_is_entry(f) && (stage < 0 || f->stage == stage);
-        if (f->calls) PUSH(mem, list, n, cap, f);
+        called[f->nth] = func_is_entry(f) && (stage < 0 || f->stage == stage);
+        if (called[f->nth]) PUSH(mem, list, n, cap, f);
     }
     for (int i = 0; i < n; i++)
         for (const Op *op = list[i]->first; op; op = op->next) {
-            Func *callee = op_is_call(op) ? op_func(op) : NULL;
-            if (!callee || callee->calls) continue;
-            callee->calls = 1;
+            Func *callee = op_callee(op);
+            if (!callee || called[callee->nth]) continue;
+            called[callee->nth] = true;
             PUSH(mem, list, n, cap, callee);
         }
-    arena_free(mem);
+    return called;
 }
 
 Module *module_copy(const Module *m, int stage) {
@@ -379,14 +380,16 @@ Module *module_copy(const Module *m, int stage) {
     copy->level = m->level;
     copy->file = m->file;
     copy->text = m->text;
-    mark_called(m, stage);
+    Arena *mem = arena_new();
+    const bool *called = called_by_stage(mem, m, stage);
     for (const Func *f = m->first; f; f = f->next) {
-        if (!f->calls) continue;
+        if (!called[f->nth]) continue;
         Func *to = func_new(copy, f->name, f->role);
         to->stage = f->stage;
         to->frame_bytes = f->frame_bytes;
         copy_body(f, to);
     }
+    arena_free(mem);
     return copy;
 }
 

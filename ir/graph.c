@@ -20,6 +20,22 @@ int value_uses(const Func *f, const Value *v) {
     return n;
 }
 
+int *func_uses(Arena *mem, Func *f) {
+    func_number(f);
+    int *n = NEW_ARRAY(mem, int, (size_t)f->nvalues + 1);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
+    for (int i = 0; i < f->nret; i++) n[f->ret[i]->id]++;
+    return n;
+}
+
+int func_calls(const Module *m, const Func *f) {
+    int n = 0;
+    for (const Func *g = m->first; g; g = g->next)
+        for (const Op *op = g->first; op; op = op->next) n += op_callee(op) == f;
+    return n;
+}
+
 typedef struct Visit { /* one function on the way down from an entry */
     Func *f;
     const Op *at; /* its next op to look at */

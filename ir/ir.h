@@ -131,8 +131,8 @@ struct Func {
     int nvalues, nops;                                /* set by func_number() */
     int64_t frame_bytes;                              /* level planned */
     enum { ORDER_NEW, ORDER_OPEN, ORDER_DONE } order; /* of module_order() */
-    int calls; /* of it in the module: scratch of a pass */
-    int nth;   /* its number there */
+    int calls; /* of it in the module: scratch of pass sink */
+    int nth;   /* its number there, of who counted last */
     Func *next;
     Module *mod;
 };
@@ -417,7 +417,9 @@ void func_number(Func *f); /* dense ids for values and ops */
 /* Callees before callers; fails on recursion and on calls nested deeper than
  * MAX_CALL_DEPTH. Returns an array ended by NULL. */
 Func **module_order(Arena *mem, const Module *m);
-int value_uses(const Func *f, const Value *v); /* ops and results that read v */
+int value_uses(const Func *f, const Value *v);  /* ops and results that read v */
+int *func_uses(Arena *mem, Func *f);            /* the same by value id: numbers it */
+int func_calls(const Module *m, const Func *f); /* of it in the module */
 bool func_is_entry(const Func *f);
 /* That pass autodiff has made of a model, which has the argument of role dloss; in a module, NULL:
  * it has none. */

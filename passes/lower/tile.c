@@ -256,10 +256,9 @@ static Large *list_large(Arena *mem, const Func *f, int64_t most, const PassOpti
 
 static bool tile_value(const Value *v, const PassOptions *o) {
     TileGroup g = {0};
-    Op *call = tile_group_find(&g, v, o) ? make_loop(&g) : NULL;
+    bool tiled = tile_group_find(&g, v, o) && make_loop(&g);
     arena_free(g.mem);
-    if (call) op_func(call)->calls++;
-    return call;
+    return tiled;
 }
 
 /* The largest values first: a loop around a smaller one could take from the group of a larger
@@ -277,19 +276,26 @@ static void tile_func(Func *f, const PassOptions *o) {
     }
 }
 
-/* calls: of each function, those that are loops. */
-static void count_loops(Module *m) {
-    for (Func *f = m->first; f; f = f->next) f->calls = 0;
+/* The functions of a module that no loop runs, ended by NULL. */
+static Func **outside_loops(Arena *mem, const Module *m) {
+    int n = 0, k = 0;
+    for (Func *f = m->first; f; f = f->next) f->nth = n++;
+    bool *looped = NEW_ARRAY(mem, bool, (size_t)n + 1);
+    Func **list = NEW_ARRAY(mem, Func *, (size_t)n + 1);
+    for (const Func *f = m->first; f; f = f->next)
+        for (const Op *op = f->first; op; op = op->next)
+            if (op_is_call(op) && call_of(op).loop) looped[op_func(op)->nth] = true;
     for (Func *f = m->first; f; f = f->next)
-        for (Op *op = f->first; op; op = op->next)
-            if (op_is_call(op)) op_func(op)->calls += call_of(op).loop;
+        if (!looped[f->nth]) list[k++] = f;
+    return list;
 }
 
 /* Not in what a loop runs, which is a layer or a tile: there is one at a time, and collectives
  * of its gradients are to start before its other work. */
 void pass_tile(Module *m, const PassOptions *o) {
     if (!o->tile_bytes) return;
-    count_loops(m);
-    for (Func *f = m->first; f; f = f->next)
-        if (!f->calls) tile_func(f, o);
+    Arena *mem = arena_new();
+    Func **list = outside_loops(mem, m);
+    for (int i = 0; list[i]; i++) tile_func(list[i], o);
+    arena_free(mem);
 }

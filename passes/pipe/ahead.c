@@ -42,36 +42,20 @@ static bool is_pure(const Op *op) {
     return !op_has(op, F_EFFECT | F_CALL | F_COMM);
 }
 
-static int *count_uses(Arena *mem, Func *f) {
-    func_number(f);
-    int *n = NEW_ARRAY(mem, int, (size_t)f->nvalues + 1);
-    for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
-    for (int i = 0; i < f->nret; i++) n[f->ret[i]->id]++;
-    return n;
-}
-
 static const int *uses_of(Uses *u, Func *f) {
     if (u->of == f) return u->n;
     if (u->mem) arena_free(u->mem);
     u->mem = arena_new();
     u->of = f;
-    return u->n = count_uses(u->mem, f);
+    return u->n = func_uses(u->mem, f);
 }
 
 /* ---- the pairs of calls ---- */
 
-static void count_calls(Module *m) {
-    for (Func *f = m->first; f; f = f->next) f->calls = 0;
-    for (Func *f = m->first; f; f = f->next)
-        for (const Op *op = f->first; op; op = op->next)
-            if (op_callee(op)) op_func(op)->calls++;
-}
-
 /* All calls of both functions are pairs, each forward before its backward, in one order. */
 static bool find_pairs(Ahead *a, int operand) {
-    int calls = a->bwd->calls;
-    if (a->fwd->calls != calls) return false;
+    int calls = func_calls(a->caller->mod, a->bwd);
+    if (func_calls(a->caller->mod, a->fwd) != calls) return false;
     a->first = NEW_ARRAY(a->mem, Op *, (size_t)calls + 1);
     a->second = NEW_ARRAY(a->mem, Op *, (size_t)calls + 1);
     a->n = 0;
@@ -406,7 +390,7 @@ static void drop_unread(Ahead *a) {
         func_drop_arg(a->bwd, i);
         for (int p = 0; p < a->n; p++) op_drop_operand(a->second[p], i);
     }
-    const int *read = count_uses(a->mem, a->caller);
+    const int *read = func_uses(a->mem, a->caller);
     for (int r = a->fwd->nret - 1; r >= 0; r--) {
         int uses = 0;
         for (int p = 0; p < a->n; p++) uses += read[a->first[p]->out[r]->id];
@@ -478,7 +462,6 @@ static Op *first_call(const Module *m, const Func *f) {
 void pass_ahead(Module *m, const PassOptions *o) {
     if (!o->tile_bytes) return;
     Uses uses = {0};
-    count_calls(m);
     for (Func *f = m->first; f; f = f->next) {
         Op *op = f->task ? first_call(m, f) : NULL;
         for (int i = 0; op && i < op->nin; i++)
