@@ -99,6 +99,7 @@ static inline int64_t align_up(int64_t bytes) {
     return round_up(bytes, BUFFER_ALIGN_BYTES);
 }
 
+/* Is `end` all of s, or what it ends with? */
 bool ends_with(const char *s, const char *end);
 /* Does s match the pattern [p, end), in which `*` stands for any letters? */
 bool text_matches(const char *s, const char *p, const char *end);
@@ -181,6 +182,7 @@ extern void (*exit_hook)(int code);
  * where the user reads it, so it is not printed. */
 extern bool (*failure_hook)(int code, const char *message);
 
+/* Is s equal to one of the n names? */
 bool is_one_of(const char *s, const char *const *names, int n);
 /* The name in names[n] nearest to `s` by edit distance, or NULL if none is near. */
 const char *nearest_name(const char *s, const char *const *names, int n);

@@ -25,8 +25,12 @@ typedef struct Attn {
     double least;  /* multiply-adds below which it stays on one thread */
 } Attn;
 
+/* What the shape is cut into, for lanes of `e`; functions that are emitted have `name` in theirs.
+ * Dies for a shape that attention_too_large refuses. */
 Attn attn_of(Emit *e, const char *name, const AttnShape *s);
+/* Queries of a block: a multiple of the lanes. */
 int64_t attn_block_queries(const AttnShape *s, int vl);
+/* Words of 4 bytes of a packed row of keys or values: one of f32, or two numbers of bf16. */
 int64_t attn_words(const AttnShape *s);
 enum { ATTN_BLOCK_KEYS = 64 };
 

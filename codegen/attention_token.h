@@ -11,6 +11,7 @@ typedef struct TokenState {
 } TokenState;
 enum { STAT_MAX, STAT_SUM, STAT_WEIGHT, STATS = 4 };
 
+/* Where these are in a part's state, in floats, and how many floats it is. */
 TokenState attn_token_state(const AttnShape *s, int vl);
 /* Numbers of a head that are loaded at a time, and which of them are left at its end; NULL: none. */
 int64_t attn_token_numbers(const Attn *a);

@@ -44,6 +44,7 @@ void emit_unoptimized(Emit *e);
 LLVMValueRef emit_param(Emit *e, int i);
 void emit_ret(Emit *e, LLVMValueRef value);
 
+/* Constants; a type of so many lanes. */
 LLVMValueRef emit_i64(Emit *e, int64_t v);
 LLVMValueRef emit_i32(Emit *e, int64_t v); /* low 32 bits */
 LLVMValueRef emit_f32(Emit *e, double v);

@@ -32,6 +32,7 @@ typedef struct ProductCode {
 /* The most that there are besides that of the rule. */
 enum { PRODUCT_FORMS = 10 };
 
+/* All bytes 0, those between fields too: shapes are compared and hashed as bytes. */
 ProductShape product_shape_clear(void);
 /* All of it but the threads and tiles on a line: "f32 a[768,4096]:1,768 b[...". */
 const char *product_shape_text(Arena *mem, const ProductShape *s);

@@ -20,6 +20,8 @@ typedef struct Part {
     int zigzag_group;
 } Part;
 
+/* The part of any rank of the mesh: sizes and steps are the same for all, where it begins is not
+ * (part_base). zigzag: 0 or 1 for a plain order, else ranks that dimension 1 is in zigzag over. */
 Part part_of(const Mesh *mesh, const Type *whole, int64_t zigzag);
 
 /* This rank's number among those that differ from it in `axes` only: i64. */

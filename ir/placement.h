@@ -14,6 +14,7 @@ typedef struct Over {
     Axes passes; /* axes over which partial sums of operands go on into results */
 } Over;
 
+/* The op's dimensions, with nothing split. */
 Over over_none(const Op *op);
 /* From the attribute; none without it. Fails when the op cannot be split so. */
 Over over_read(const Op *op);

@@ -16,6 +16,7 @@ typedef struct Scanner {
     int nfuncs;
 } Scanner;
 
+/* Where the scanner is: of the character that comes next, for messages. */
 SourcePos scan_at(const Scanner *ps);
 #define syntax(ps, hint, ...) fail_at(EXIT_CONFIG, scan_at(ps), hint, __VA_ARGS__)
 

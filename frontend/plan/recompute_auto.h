@@ -19,6 +19,8 @@ typedef struct RecomputeMenu {
     double *seconds;  /* by set that is made again: of a layer on the machine */
 } RecomputeMenu;
 
+/* Of the layers of a job as autodiff sees them, whatever the job has made again itself. Further
+ * groups than the first RECOMPUTE_MOST_GROUPS are left out, so that the sets are few. */
 RecomputeMenu recompute_menu(Arena *mem, const Job *j);
 /* The policy that makes the set again: "full,-h"; NULL for the empty set. */
 const char *recompute_policy(const RecomputeMenu *m, unsigned set);

@@ -12,6 +12,7 @@ typedef struct ConfigWords {
     int flag_cap;
 } ConfigWords;
 
+/* Does the configuration leave the strategy to the search (parallel_mode 2)? */
 bool automatic_asked(const Config *cfg);
 /* The words with the keys of the fastest strategy of so many ranks (0: of as many as the degrees
  * of the file have), so that nothing is asked for any more. limit_bytes: the memory of a rank

@@ -51,6 +51,7 @@ typedef struct Probe {
     const ProbeUpdate *update;
 } Probe;
 
+/* Is it the same program but for its batch? */
 bool probe_same_key(const ProbeKey *a, const ProbeKey *b);
 /* Do programs of these keys update the same parts of parameters? */
 bool probe_same_update(const ProbeKey *a, const ProbeKey *b);

@@ -18,6 +18,7 @@ const Choice *report_ahead(const SearchResult *r, const Family *f);
 /* Bytes above the limit of what does not fit. */
 double report_excess(const SearchResult *r, const Family *f);
 
+/* What `stator search` prints, without and with --json. */
 void report_text(const Report *r, Text *out);
 void report_json(const Report *r, Text *out);
 

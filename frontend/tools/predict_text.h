@@ -51,6 +51,8 @@ typedef struct Output {
     bool begun; /* a piece of text came before */
 } Output;
 
+/* Begins the text behind a prompt; with --echo, where it is no JSON, prints the prompt. What it is
+ * made of is in mem, and `out` must stay where it is until output_close. */
 void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p, FILE *to);
 /* Log-probability of `token` among f32 scores[vocab], for JSON. False when a stop text is
  * complete. */

@@ -21,6 +21,8 @@ typedef struct RankLinks {
     const SlowLink *link;
     int n, host_ranks;
 } RankLinks;
+/* The groups of ranks of that stage which differ in `axes` only, numbered in `of`, and by how much
+ * slow links hold up a ring through each group, and messages between all its pairs. */
 RankGroups rank_groups(Arena *mem, const RankLinks *l, Axes axes, int stage);
 /* Of what ranks a and b of all send each other. */
 LinkDelay link_delay(const RankLinks *l, int a, int b);

@@ -21,6 +21,7 @@ typedef struct Factors {
     int nfactors, factor_cap;
 } Factors;
 
+/* Without variables and tables; what is added is in mem. factors_var: one more variable. */
 Factors factors_new(Arena *mem);
 int factors_var(Factors *f, int states); /* its number */
 int64_t factor_entries(const Factors *f, const Factor *t);

@@ -54,7 +54,7 @@ void work_add_op(WorkSum sum[WORK_KINDS], const Op *op, bool in_model, double ru
 /* How often each function runs in one run of `entry`; `order`: module_order. */
 double *func_runs(Arena *mem, Func **order, const Func *entry);
 
-WorkSum work_sum(const Work *w, WorkKind kind);
+WorkSum work_sum(const Work *w, WorkKind kind);    /* all runs of its ops of a kind */
 WorkSum work_total(const WorkSum sum[WORK_KINDS]); /* of all kinds */
 /* Of its ops of a kind, in a step: for each op what its flops take at their rate or its bytes
  * at theirs, whichever is more. Needs the rates of what there is (work_asks_bf16). */

@@ -19,6 +19,8 @@ typedef struct Marks {
     bool any; /* does any op say it? */
 } Marks;
 
+/* Where the attribute `stage` of the model's ops begins chunks, in the order of the text. The first
+ * chunk needs no mark: one that says 0 there is none, but sets `any`. */
 Marks marks_read(Arena *mem, const Func *model);
 /* Layers of each chunk. Fails with EXIT_CONFIG at the op that leaves a chunk without any. */
 int64_t *marks_layers(Arena *mem, const Marks *marks, const Func *model, int chunks);

@@ -52,6 +52,8 @@ int comm_first_of_stage(int stage), comm_stage_first(void), comm_stage_ranks(voi
 
 /* ---- for control: all ranks, small data ---- */
 
+/* Waits until all ranks of the run are there, watched as it is in collectives; nothing for one
+ * rank. */
 void comm_barrier(void);
 void comm_broadcast(void *data, size_t bytes, int root); /* any size */
 int64_t comm_max_i64(int64_t v), comm_min_i64(int64_t v);

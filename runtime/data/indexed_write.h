@@ -39,6 +39,7 @@ void indexed_write_publish(IndexedWriter *w);
 /* Closes everything and removes what is not finished; nothing after publish. */
 void indexed_write_close(IndexedWriter *w);
 
+/* What has been added so far; the prefix that it was opened with. */
 uint64_t indexed_write_documents(const IndexedWriter *w);
 uint64_t indexed_write_sequences(const IndexedWriter *w);
 uint64_t indexed_write_tokens(const IndexedWriter *w);

@@ -24,6 +24,7 @@ typedef struct LossScale {
     int64_t overflows_left; /* before it falls; 0: it falls with each */
 } LossScale;
 
+/* Of the first step: the first value of the rule, nothing counted yet. */
 LossScale loss_scale_start(const LossScaleRule *rule);
 /* Could a smaller scale mend an overflow? */
 bool loss_scale_can_fall(const LossScale *s);

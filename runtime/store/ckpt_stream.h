@@ -16,6 +16,8 @@ typedef struct CkptStream {
     void *hash; /* of the bytes read, when verifying */
 } CkptStream;
 
+/* Opens a file of the manifest, at its first byte; what is read is in mem. stream_close closes it,
+ * also after another function here, or this one, has returned what is wrong. */
 const char *stream_open(CkptStream *s, Arena *mem, const char *folder,
                         const CkptFile *file, bool verify);
 /* The next n bytes, copied to out (NULL: to nowhere). */

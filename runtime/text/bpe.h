@@ -40,6 +40,7 @@ size_t bpe_spaces(const char *s, size_t n, bool back);
 /* Does s[n], valid UTF-8, end (`back`) or begin with a character of a word (\w)? */
 bool bpe_word_char(const char *s, size_t n, bool back);
 
+/* Neither cut off, nor too long for what it says, nor surrogates, nor beyond U+10FFFF. */
 bool bpe_utf8_valid(const char *s, size_t n);
 /* s[n] with U+FFFD for each maximal invalid part, in out (NULL: only counted; 3n bytes
  * always suffice). Returns the bytes, adds the replacements to *bad. */
@@ -62,6 +63,7 @@ typedef struct MergeTable {
 
 enum { NO_RANK = UINT32_MAX };
 
+/* Empty, with room for that many merges: it does not grow. */
 MergeTable merge_table_new(Arena *mem, size_t merges);
 /* False when the pair is there already. */
 bool merge_table_add(MergeTable *t, MergeSlot merge);
@@ -107,6 +109,7 @@ typedef struct IdTable {
     uint64_t mask;
 } IdTable;
 
+/* Empty, with room for `most` entries: it does not grow. That of a text is its hash. */
 IdTable id_table_new(Arena *mem, size_t most);
 void id_table_add(IdTable *t, IdSlot entry);
 
