@@ -193,14 +193,14 @@ enum OpFlag {
                              rounds its result to the type of that */
     F_EXACT = 1 << 18,    /* pass narrow rounds nothing that it reads */
     F_LOOKUP = 1 << 19,   /* of operand 0 it reads no elements but those that it gives */
-    F_TOUCHES = 1 << 26,  /* result 0 is operand 0 but for as many elements as the last
+    F_TOUCHES = 1 << 20,  /* result 0 is operand 0 but for as many elements as the last
                              operand has, to which that is added */
-    F_DENSE = 15 << 20,   /* matmuls over all its letters; how many: PRODUCTS */
+    F_DENSE = 15 << 21,   /* matmuls over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matmuls, without those that a gradient computes a second time. */
-#define PRODUCTS(n) ((unsigned)(n) << 20)
+#define PRODUCTS(n) ((unsigned)(n) << 21)
 static inline int flag_products(unsigned flags) {
-    return (int)((flags & F_DENSE) >> 20);
+    return (int)((flags & F_DENSE) >> 21);
 }
 
 typedef struct Tensor Tensor;
