@@ -208,14 +208,11 @@ static bool divides_size(const Module *m, int64_t n) {
 
 /* The least prime from 5 on that divides no size of the model: so what it divides has the
  * sequences of the micro-batch in it. */
-static int64_t marking_prime(Arena *mem, const Job *base, ProbeKey key) {
+static int64_t marking_prime(const Module *whole, const Job *base, ProbeKey key) {
     static const int64_t primes[] = {5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47};
-    Job j = *base;
-    j.mem = mem;
-    const Module *m = job_build_whole(&j); /* of one sequence */
     const Type padded = TYPE(DT_F32, round_up(base->spec.vocab, key.tp), key.tp, key.cp);
     for (int i = 0; i < ARRAY_LEN(primes); i++)
-        if (!divides_size(m, primes[i]) && !divides_dim(&padded, primes[i]))
+        if (!divides_size(whole, primes[i]) && !divides_dim(&padded, primes[i]))
             return primes[i];
     return 0;
 }
@@ -233,17 +230,23 @@ static char *reason_of(Arena *mem, const char *message) {
     return arena_strndup(mem, message, strcspn(message, "\n"));
 }
 
+ProbeShared probe_shared(Arena *mem, const Job *base) {
+    Job j = *base;
+    j.mem = mem;
+    return (ProbeShared){.paths = known_paths(mem), .whole = job_build_whole(&j)};
+}
+
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
-                 const ProbeUpdate *update, KnownPaths *paths) {
+                 const ProbeUpdate *update, const ProbeShared *shared) {
     Probe p = {.key = key, .update = update, .unit = fewest_sequences(base->cfg, key)};
     Arena *own = arena_new();
-    int64_t prime = marking_prime(own, base, key);
+    int64_t prime = marking_prime(shared->whole, base, key);
     Config c = probe_config(base->cfg, key, prime * p.unit);
     Catch caught;
     if (!prime) {
         p.refused = "sizes of the model are multiples of all small primes";
     } else if (CATCH(caught)) {
-        Module *m = probe_module(own, &c, machine, !update, paths);
+        Module *m = probe_module(own, &c, machine, !update, shared->paths);
         SizeScale one = {prime, 1}, two = {prime, 2};
         p.size[0] = func_sizes(mem, m, &one);
         p.size[1] = func_sizes(mem, m, &two);

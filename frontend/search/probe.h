@@ -60,12 +60,19 @@ bool probe_same_update(const ProbeKey *a, const ProbeKey *b);
  * of schedules, optimizer shards, recomputation or tiles, no dumps, no notes. */
 Config one_stage_config(const Config *cfg);
 
+/* What all probes of a model on a machine share: collectives, and the model of one sequence before
+ * anything is split. */
+typedef struct ProbeShared {
+    KnownPaths *paths;
+    const Module *whole;
+} ProbeShared;
+ProbeShared probe_shared(Arena *mem, const Job *base);
+
 /* Makes it of the model of a job, by passes that reckon with the machine. A configuration that
  * cannot be split so is no failure. update: that of another probe with the same one, so that the
- * program goes without (half of its ops); NULL: it is read off this program. paths: of all probes
- * with that machine; NULL. */
+ * program goes without (half of its ops); NULL: it is read off this program. */
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
-                 const ProbeUpdate *update, KnownPaths *paths);
+                 const ProbeUpdate *update, const ProbeShared *shared);
 
 /* Seconds of a rank for a micro-batch of b sequences of a replica, by what `timing` has of the
  * machine, of where the members of groups are, and of shared cores. */

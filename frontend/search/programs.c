@@ -5,8 +5,8 @@ Probe search_probe(Search *s, ProbeKey key) {
     const ProbeUpdate *known = NULL;
     for (int i = 0; i < s->nupdates && !known; i++)
         if (probe_same_update(&s->update[i]->key, &key)) known = s->update[i];
-    if (!s->paths) s->paths = known_paths(s->mem);
-    Probe p = probe_make(s->mem, &s->job, s->o.machine, key, known, s->paths);
+    if (!s->shared.paths) s->shared = probe_shared(s->mem, &s->job);
+    Probe p = probe_make(s->mem, &s->job, s->o.machine, key, known, &s->shared);
     if (!known && p.update) PUSH(s->mem, s->update, s->nupdates, s->update_cap, p.update);
     return p;
 }

@@ -84,7 +84,7 @@ struct Search {
     int nprobes, probe_cap;
     const ProbeUpdate **update; /* that probes share */
     int nupdates, update_cap;
-    KnownPaths *paths; /* of collectives, of all probes; NULL: there is no probe yet */
+    ProbeShared shared; /* by probes; without paths: there is none yet */
     Inside *inside;
     LayerKnown *known; /* of layers */
     ChunkTimes times;

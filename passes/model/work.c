@@ -19,9 +19,10 @@ double op_bytes_by(const Op *op, double (*bytes)(const Type *, const void *),
     if (op_has(op, F_VIEW) || !op->nout) return 0;
     bool takes_part = op_has(op, F_MOVE | F_RANK | F_LOOKUP);
     double written = 0, read = 0;
-    if (op_has(op, F_TOUCHES)) { /* reads and writes as much as it adds */
+    if (op_has(op, F_TOUCHES)) {
+        double added = bytes(&op->in[op->nin - 1]->ty, ctx);
         for (int i = 1; i < op->nin; i++) read += bytes(&op->in[i]->ty, ctx);
-        return read + 2 * bytes(&op->in[op->nin - 1]->ty, ctx);
+        return read + 2 * MIN(added, bytes(&op->out[0]->ty, ctx));
     }
     for (int i = 0; i < op->nout; i++) written += bytes(&op->out[i]->ty, ctx);
     for (int i = 0; i < op->nin; i++) {

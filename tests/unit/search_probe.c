@@ -50,10 +50,11 @@ static ProbeSeconds seconds_of(Arena *mem, Search *s, const Probe *p, double b) 
 
 static void expect_shared(Arena *mem, Search *s, ProbeKey first, ProbeKey key) {
     const Machine *m = s->o.machine;
-    if (!s->paths) s->paths = known_paths(mem);
-    Probe from = probe_make(mem, &s->job, m, first, NULL, s->paths);
-    Probe own = probe_make(mem, &s->job, m, key, NULL, NULL);
-    Probe shared = probe_make(mem, &s->job, m, key, from.update, s->paths);
+    const ProbeShared fresh = probe_shared(mem, &s->job);
+    if (!s->shared.paths) s->shared = probe_shared(mem, &s->job);
+    Probe from = probe_make(mem, &s->job, m, first, NULL, &s->shared);
+    Probe own = probe_make(mem, &s->job, m, key, NULL, &fresh);
+    Probe shared = probe_make(mem, &s->job, m, key, from.update, &s->shared);
     EXPECT(!own.refused && !shared.refused && probe_same_update(&first, &key));
     EXPECT(shared.update == from.update && own.update != from.update);
     EXPECT(!memcmp(&own.bytes, &shared.bytes, sizeof own.bytes));
@@ -93,8 +94,9 @@ TEST(updates_are_shared) {
 TEST(updates_without_states) {
     Arena *mem = arena_new();
     Search *s = search_of(mem, "GPT2Config", "SGD", slow_machine(), 4);
+    const ProbeShared fresh = probe_shared(mem, &s->job);
     Probe p = probe_make(mem, &s->job, s->o.machine, (ProbeKey){2, 1, 1, 1, false, false},
-                         NULL, NULL);
+                         NULL, &fresh);
     EXPECT(!p.refused && p.bytes.states == 0);
     arena_free(mem);
     all_shared("GPT2Config", "SGD");
@@ -130,8 +132,9 @@ TEST(heads_of_any_size) {
 TEST(shared_cores_make_all_compute_longer) {
     Arena *mem = arena_new();
     Search *s = search_of(mem, "GPT2Config", "AdamW", slow_machine(), 4);
+    const ProbeShared fresh = probe_shared(mem, &s->job);
     Probe p = probe_make(mem, &s->job, s->o.machine, (ProbeKey){1, 1, 1, 1, false, false},
-                         NULL, NULL);
+                         NULL, &fresh);
     ProbeSeconds x = seconds_of(mem, s, &p, 2), y = stretched(mem, s, &p, 2, 3);
     EXPECT(x.messages == 0 && x.weights > 0 && x.inputs > 0);
     EXPECT_NEAR(y.weights, 3 * x.weights, 1e-9 * y.weights);
