@@ -75,40 +75,52 @@ static Op *in_shape_of_product(Func *f, Op *sum) {
     return sum;
 }
 
-/* The addend may be anywhere before the sum; the matmul moves down to the sum. */
-static bool try_merge(Func *f, Op *sum) {
-    for (int i = 0; i < 2; i++) {
-        Value *product = sum->in[i], *addend = sum->in[1 - i];
-        Op *op = product->def;
-        if (!op || !(optab[op->kind].flags & F_ADDENDS) || product == addend) continue;
-        if (op->nin >= optab[op->kind].nin_max || value_uses(f, product) != 1) continue;
-        if (!type_same_shape(&product->ty, &sum->out[0]->ty)) continue;
-        if (dtype_is_narrow(product->ty.dt)) continue; /* it is rounded */
-        bool full = addend->ty.rank == product->ty.rank;
-        if (full && !is_accumulator(f, addend)) continue;
-        if (has_addend(op, full)) continue;
-        const Rule *r = op_rule(op), *s = op_rule(sum);
-        Text text = text_new(f->mod->mem);
-        for (int k = 0; k < r->nin; k++) {
-            text_add(&text, "%.*s,", r->term[k].n, r->term[k].letter);
-        }
-        if (memchr(text.s, '.', text.n)) continue;
-        if (!respell(s, &s->term[1 - i], r, product->ty.rank, &text)) continue;
-        text_add(&text, "->%.*s", r->term[r->nin].n, r->term[r->nin].letter);
-        Value *in[MAX_TERMS];
-        memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
-        in[op->nin] = addend;
-        Builder b = build_before(sum);
-        Type ty = sum->out[0]->ty;
-        Value *v = build_list(&b, op->kind, text.s, op->nin + 1, in, &ty, 1)->out[0];
-        v->name = sum->out[0]->name;
-        v->def->line = op->line;
-        func_replace(f, sum->out[0], v);
-        op_remove(sum);
-        op_remove(op);
-        return true;
+/* The operand that is made last. */
+static int last_made(const Op *sum) {
+    for (const Op *at = sum->prev; at; at = at->prev)
+        for (int i = 0; i < 2; i++)
+            if (sum->in[i]->def == at) return i;
+    return 0;
+}
+
+/* Operand i of the sum is a product, which adds the other one. The addend may be anywhere before
+ * the sum; the matmul moves down to the sum. */
+static bool merge_into(Func *f, Op *sum, int i) {
+    Value *product = sum->in[i], *addend = sum->in[1 - i];
+    Op *op = product->def;
+    if (!op || !(optab[op->kind].flags & F_ADDENDS) || product == addend) return false;
+    if (op->nin >= optab[op->kind].nin_max || value_uses(f, product) != 1) return false;
+    if (!type_same_shape(&product->ty, &sum->out[0]->ty)) return false;
+    if (dtype_is_narrow(product->ty.dt)) return false; /* it is rounded */
+    bool full = addend->ty.rank == product->ty.rank;
+    if (full && !is_accumulator(f, addend)) return false;
+    if (has_addend(op, full)) return false;
+    const Rule *r = op_rule(op), *s = op_rule(sum);
+    Text text = text_new(f->mod->mem);
+    for (int k = 0; k < r->nin; k++) {
+        text_add(&text, "%.*s,", r->term[k].n, r->term[k].letter);
     }
-    return false;
+    if (memchr(text.s, '.', text.n)) return false;
+    if (!respell(s, &s->term[1 - i], r, product->ty.rank, &text)) return false;
+    text_add(&text, "->%.*s", r->term[r->nin].n, r->term[r->nin].letter);
+    Value *in[MAX_TERMS];
+    memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
+    in[op->nin] = addend;
+    Builder b = build_before(sum);
+    Type ty = sum->out[0]->ty;
+    Value *v = build_list(&b, op->kind, text.s, op->nin + 1, in, &ty, 1)->out[0];
+    v->name = sum->out[0]->name;
+    v->def->line = op->line;
+    func_replace(f, sum->out[0], v);
+    op_remove(sum);
+    op_remove(op);
+    return true;
+}
+
+/* What is near the sum rather than what is not: all that a product reads is kept for it. */
+static bool try_merge(Func *f, Op *sum) {
+    int last = last_made(sum);
+    return merge_into(f, sum, last) || merge_into(f, sum, 1 - last);
 }
 
 /* ---- ops that can add what they make to something ---- */

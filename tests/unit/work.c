@@ -56,6 +56,22 @@ TEST(lookups) {
     EXPECT(found > 0);
 }
 
+/* Of a sum as much as is added to it is read and written, at most all of it. */
+TEST(touches) {
+    for (int rows = 2; rows <= 20; rows += 18) {
+        Arena *mem = arena_new();
+        const char *text = arena_printf(
+            mem,
+            "module @m mesh() level(local)\n"
+            "func @f:model(%%s: f32[%d,5], %%i: i32[3], %%d: f32[3,5]) -> (f32[%d,5]) {\n"
+            "  %%r = embed_add %%s, %%i, %%d : f32[%d,5]\n  return %%r\n}\n",
+            rows, rows, rows);
+        double given = 3 * 4 + 3 * 5 * F32, touched = 2 * MIN(rows, 3) * 5 * F32;
+        EXPECT(op_bytes(parsed(mem, text)->first->first) == given + touched);
+        arena_free(mem);
+    }
+}
+
 TEST(every_operand_once) {
     EXPECT(bytes_of_op("f32[4,6]) {\n %r = mul %x, %y : f32[4,6]") == 3 * 24 * F32);
     EXPECT(bytes_of_op("f32[4,6]) {\n %r = mul %x, %x : f32[4,6]") == 2 * 24 * F32);
