@@ -162,21 +162,26 @@ static double in_flight(const Choice *c, int stage) {
 }
 
 typedef struct StageBytes {
-    double parameters;       /* of parameters */
+    double held, read;       /* of parameters, as ProbeBytes has them */
     double state, gradients; /* of weights and states; of gradients */
     double layers;           /* of the stage */
     double extra;            /* that plans of such choices had beside */
     double in_flight;        /* micro-batches whose activations of a chunk it keeps */
 } StageBytes;
 
+/* Of what is rounded once a step there are copies, and with overlap the rest is stored in parts as
+ * its states are. At least: one micro-batch may round layer by layer. */
 static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
-    double copies = (double)c->dp * c->cp;
-    double weights = b->parameters, states = s->probe[c->probe].bytes.states * weights;
-    b->gradients = b->parameters;
-    if (c->zero >= 1) states /= copies;
-    if (c->zero >= 2) b->gradients /= copies;
-    if (c->zero >= 3) weights /= copies;
-    b->state = weights + states;
+    double replicas = (double)c->dp * c->cp;
+    double weights = b->held, states = s->probe[c->probe].bytes.states * b->held;
+    double rounded = b->held - b->read; /* to half of their bytes */
+    double copies = c->zero < 3 && c->micro > 1 ? rounded : 0;
+    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
+    b->gradients = b->held;
+    if (c->zero >= 1) states /= replicas;
+    if (c->zero >= 2) b->gradients /= replicas;
+    if (c->zero >= 3 || parts) weights /= replicas;
+    b->state = weights + copies + states;
 }
 
 bool choice_is_like(const Choice *c, const Extra *e) {
@@ -234,6 +239,11 @@ static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b) 
     }
 }
 
+static double bytes_of(const ParamBytes *p, double layers, bool first, bool last) {
+    double bytes = layers * p->layer + first * p->first + last * p->last;
+    return first && last ? bytes - p->tied : bytes;
+}
+
 static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *layers,
                               int stage) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
@@ -245,10 +255,8 @@ static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *l
         first |= k == 0;
         last |= k == c->pp * c->chunks - 1;
     }
-    if (first) b.parameters += p->first;
-    if (last) b.parameters += p->last;
-    if (first && last) b.parameters -= p->tied;
-    b.parameters += b.layers * p->layer;
+    b.held = bytes_of(&p->held, b.layers, first, last);
+    b.read = bytes_of(&p->read, b.layers, first, last);
     add_state_bytes(s, c, &b);
     return b;
 }
@@ -274,28 +282,30 @@ typedef struct Replicas {
 
 /* Once a step, of all layers and the rest: at least, in one message, or layers beside compute. */
 static double once(const Search *s, const Choice *c, const GroupShape *g, int kind,
-                   const StageBytes *b, double window) {
-    double layers = b->layers * s->probe[c->probe].bytes.layer;
+                   double layers, double all, double window) {
     double apart = exposed(s, c, collective(s, g, kind, layers), window) +
-                   collective(s, g, kind, b->parameters - layers);
-    return MIN(apart, collective(s, g, kind, b->parameters));
+                   collective(s, g, kind, all - layers);
+    return MIN(apart, collective(s, g, kind, all));
 }
 
+/* Gradients are summed as they are held, weights gathered as they are read. */
 static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupShape *g,
                                  const ProbeSeconds *t, const StageBytes *b) {
     Replicas r = {0};
     if (g->members <= 1) return r;
-    double n = b->layers, layers = n * s->probe[c->probe].bytes.layer;
-    double rest = b->parameters - layers, back = t->inputs + t->weights;
-    double reduce = collective(s, g, OP_reduce_scatter, layers) / MAX(n, 1);
-    double gather = collective(s, g, OP_all_gather, layers) / MAX(n, 1);
+    const ProbeBytes *p = &s->probe[c->probe].bytes;
+    double n = b->layers, held = n * p->held.layer, read = n * p->read.layer;
+    double back = t->inputs + t->weights;
+    double reduce = collective(s, g, OP_reduce_scatter, held) / MAX(n, 1);
+    double gather = collective(s, g, OP_all_gather, read) / MAX(n, 1);
     double in_backward = MAX(0, n - 1) * back, in_forward = MAX(0, n - 1) * t->forward;
-    if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, b, in_backward);
-    if (c->zero == 1) r.step = once(s, c, g, OP_reduce_scatter, b, in_backward);
-    if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, rest);
+    if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, held, b->held, in_backward);
+    if (c->zero == 1)
+        r.step = once(s, c, g, OP_reduce_scatter, held, b->held, in_backward);
+    if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, b->held - held);
     if (c->zero == 1 || c->zero == 2)
-        r.step += once(s, c, g, OP_all_gather, b, in_forward);
-    if (c->zero == 3) r.step += collective(s, g, OP_all_gather, rest);
+        r.step += once(s, c, g, OP_all_gather, read, b->read, in_forward);
+    if (c->zero == 3) r.step += collective(s, g, OP_all_gather, b->read - read);
     if (c->zero >= 2) r.backward += exposed(s, c, reduce, back);
     if (c->zero == 3) r.forward += exposed(s, c, gather, t->forward);
     if (c->zero == 3) r.backward += exposed(s, c, gather, back);
@@ -321,10 +331,9 @@ static double message_between(const Search *s, const Choice *c, const GroupShape
 }
 
 static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
-                        double parameters) {
-    const ProbeBytes *p = &s->probe[c->probe].bytes;
-    double all = (double)s->layers * p->layer + p->first + p->last - p->tied;
-    double share = parameters / all;
+                        double held) {
+    const ParamBytes *p = &s->probe[c->probe].bytes.held;
+    double share = held / bytes_of(p, (double)s->layers, true, true);
     return t->update * share / (c->zero ? (double)c->dp * c->cp : 1);
 }
 
@@ -367,9 +376,9 @@ static bool choice_times(Search *s, Choice *c) {
         int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b);
         double bytes = bytes_with(s, c, &b, MAX(again, 0));
         if (bytes > search_room(s)) again = -1;
-        if (!k || b.layers != before.layers || b.parameters != before.parameters) {
+        if (!k || b.layers != before.layers || b.held != before.held) {
             r = replicas_seconds(s, c, &at->replicas, t, &b);
-            step = r.step + update_of(s, c, t, b.parameters);
+            step = r.step + update_of(s, c, t, b.held);
         }
         before = b;
         out->again[k] = MAX(again, 0);

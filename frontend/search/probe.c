@@ -103,6 +103,28 @@ static void mark(int *where, const Func *f, const Op *op, const Op *forward, Whe
     }
 }
 
+static void add_param(ParamBytes *to, int where, double bytes, double layers) {
+    if (where & LAYERS)
+        to->layer += bytes / layers;
+    else if (where & BEHIND)
+        to->last += bytes;
+    else
+        to->first += bytes;
+    if ((where & BEFORE) && (where & BEHIND)) {
+        to->first += bytes;
+        to->tied += bytes;
+    }
+}
+
+/* The parameter of the step that an argument of the model is, perhaps rounded; or itself. */
+static const Value *held_by(const Module *m, const Value *arg) {
+    for (const Func *f = m->first; f; f = f->next)
+        for (int i = 0; func_is_entry(f) && i < f->narg; i++)
+            if (arg_role(f, i) == ARG_param && !strcmp(f->arg[i]->name, arg->name))
+                return f->arg[i];
+    return arg;
+}
+
 /* Parameters, by who reads them: embedding, layers, head. */
 static void add_parameters(Arena *mem, Probe *p, const Func *f, const Op *forward,
                            const Op *backward) {
@@ -114,18 +136,10 @@ static void add_parameters(Arena *mem, Probe *p, const Func *f, const Op *forwar
     }
     double layers = (double)call_of(forward).times;
     for (int i = 0; i < f->narg; i++) {
-        double bytes = (double)type_bytes(&f->arg[i]->ty);
+        const Value *held = held_by(f->mod, f->arg[i]);
         if (arg_role(f, i) != ARG_param) continue;
-        if (where[i] & LAYERS)
-            p->bytes.layer += bytes / layers;
-        else if (where[i] & BEHIND)
-            p->bytes.last += bytes;
-        else
-            p->bytes.first += bytes;
-        if ((where[i] & BEFORE) && (where[i] & BEHIND)) {
-            p->bytes.first += bytes;
-            p->bytes.tied += bytes;
-        }
+        add_param(&p->bytes.held, where[i], (double)type_bytes(&held->ty), layers);
+        add_param(&p->bytes.read, where[i], (double)type_bytes(&f->arg[i]->ty), layers);
     }
 }
 

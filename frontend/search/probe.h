@@ -16,13 +16,17 @@ typedef struct ProbeKey {
 
 /* Bytes on a rank of the split; those that grow with the micro-batch are of one sequence. Doubles
  * alone, as in ProbeSeconds: records keep them as rows of numbers. */
+typedef struct ParamBytes {
+    double layer, first, last; /* of a layer, read before the layers, behind */
+    double tied;               /* of those that both read */
+} ParamBytes;
+
 typedef struct ProbeBytes {
-    double layer, first,
-        last;       /* parameters: of a layer, read before the layers, behind */
-    double tied;    /* of those that both read */
-    double kept;    /* of a layer, until its backward */
-    double states;  /* of the optimizer, over those of parameters */
-    double carried; /* from layer to layer, and from stage to stage */
+    ParamBytes held; /* parameters as they are updated, and their gradients */
+    ParamBytes read; /* as products read them: rounded, in bf16 and f16 training */
+    double kept;     /* of a layer, until its backward */
+    double states;   /* of the optimizer, over those of parameters */
+    double carried;  /* from layer to layer, and from stage to stage */
 } ProbeBytes;
 
 /* What the update of all parameters takes: the ops of a step that are not of the model. It is the

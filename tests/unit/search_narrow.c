@@ -101,3 +101,38 @@ TEST(overlap_auto_is_no_slower_than_off) {
             }
     EXPECT(faster >= 3);
 }
+
+/* What weights are held in beside their rounded copies is in the pieces: they promise no more than
+ * plans have, nor much less. */
+TEST_LIMIT(bytes_of_pieces_are_near_those_of_plans, 120) {
+    static const char *const types[] = {"float32", "bfloat16"};
+    for (int k = 0; k < ARRAY_LEN(types); k++) {
+        Arena *mem = arena_new();
+        const char *path = config("GPT2Config", 512);
+        char *flag[] = {
+            machine_flag(mem, 1),
+            "--parallel_config.pipeline_stage=2",
+            "--parallel_config.micro_batch_num=4",
+            "--parallel.overlap=off",
+            "--parallel.parallel_optimizer_config.optimizer_level=level1",
+            "--parallel_config.context_parallel=1",
+            "--parallel.pipeline_config.pipeline_scheduler=1f1b",
+            arena_printf(mem, "--model.model_config.compute_dtype=%s", types[k])};
+        SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 8);
+        o.tops = 12;
+        SearchResult r = search_run(mem, &o);
+        double least = 1, most = 0;
+        EXPECT(r.ntop >= 4);
+        for (int i = 0; i < r.ntop; i++) {
+            const Verified *v = &r.top[i];
+            double part = v->c.bytes / (double)v->bytes;
+            if (v->c.inside) continue;
+            least = MIN(least, part);
+            most = MAX(most, part);
+        }
+        printf("  %s: %.3f to %.3f of the plans' bytes\n", types[k], least, most);
+        test_at("%s: %.3f to %.3f", types[k], least, most);
+        EXPECT(most > 0 && most <= 1.001 && least >= 0.85);
+        arena_free(mem);
+    }
+}
