@@ -143,6 +143,49 @@ static bool is_plain(const Op *sum) {
            sum->in[0]->ty.dt == sum->in[1]->ty.dt;
 }
 
+static const Op *only_reader(const Func *f, const Value *v) {
+    if (value_uses(f, v) != 1) return NULL;
+    for (const Op *op = v->def->next; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v) return op;
+    return NULL;
+}
+
+/* Is the value in the buffer of an argument, or added to what is? */
+static bool has_place(const Func *f, const Value *v) {
+    for (int r = 0; r < f->nret; r++)
+        if (f->ret[r] == v) return f->alias[r] >= 0;
+    const Op *sum = only_reader(f, v);
+    if (!sum || !op_has(sum, F_PLUS) || !is_plain(sum)) return false;
+    const Value *other = sum->in[sum->in[0] == v];
+    return !other->def && is_accumulator(f, other);
+}
+
+/* Bytes of what nobody reads after the op. */
+static int64_t last_read_bytes(const Op *op) {
+    int64_t bytes = 0;
+    for (int i = 0; i < op->nin; i++) {
+        bool last = op->in[i]->def != NULL;
+        for (const Op *at = op->next; at && last; at = at->next)
+            for (int k = 0; k < at->nin; k++) last &= at->in[k] != op->in[i];
+        if (last) bytes += type_bytes(&op->in[i]->ty);
+    }
+    return bytes;
+}
+
+/* A product that waits for what is added to it takes less memory until then where what it reads is
+ * less than what it makes. */
+static Value *made_late(Func *f, Op *sum, Value *v) {
+    Op *op = v->def;
+    if (!op || !op_has(op, F_ADDENDS) || value_uses(f, v) != 1) return v;
+    if (has_place(f, sum->out[0]) || last_read_bytes(op) >= type_bytes(&v->ty)) return v;
+    Builder b = build_before(sum);
+    Op *late = op_again(&b, op, op->in);
+    late->out[0]->name = v->name;
+    op_remove(op);
+    return late->out[0];
+}
+
 /* %y = embed_grad ...; %z = add %acc, %y  ->  %z = embed_add %acc, ... */
 static bool add_onto(Func *f, Op *sum) {
     for (int i = 0; i < 2 && is_plain(sum); i++) {
@@ -150,7 +193,7 @@ static bool add_onto(Func *f, Op *sum) {
         Value *addend = sum->in[1 - i];
         if (!op || !optab[op->kind].onto || value_uses(f, sum->in[i]) != 1) continue;
         if (!is_accumulator(f, addend)) continue;
-        again_onto(f, sum, op, addend);
+        again_onto(f, sum, op, made_late(f, sum, addend));
         op_remove(sum);
         op_remove(op);
         return true;

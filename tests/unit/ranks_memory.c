@@ -120,7 +120,7 @@ static const Json *plan_of(const char *config, int ranks, const char *words) {
     return json_parse(mem(), "the plan", text, strlen(text), 1 << 24, EXIT_DATA);
 }
 
-/* What a layer keeps for its gradients, from two depths: 16 f32 values for each of the
+/* What a layer keeps for its gradients, from two depths at which that is most: 16 f32 values for each of the
  * hidden ones without dropout, of which 4 (what the norms and the first products take)
  * lie on all ranks of tensor parallelism unless the sequence is split there. Gradients live
  * through two micro-batches, and so lie over no activations. */
@@ -143,7 +143,7 @@ TEST_LIMIT(activations_of_a_layer, 120) {
          "--parallel_config.context_parallel_algo megatron_cp_algo",
          16 / 4.0},
     };
-    const char *shallow = large_config(4, 8), *deep = large_config(8, 8);
+    const char *shallow = large_config(8, 8), *deep = large_config(12, 8);
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
         const char *words =
             arena_printf(mem(),
