@@ -173,12 +173,13 @@ static int64_t last_read_bytes(const Op *op) {
     return bytes;
 }
 
-/* A product that waits for what is added to it takes less memory until then where what it reads is
- * less than what it makes. */
+/* A product waits for what is added to it, unless what it reads is much more than what it makes:
+ * both are there at once when it is made, which is best when little else is. */
 static Value *made_late(Func *f, Op *sum, Value *v) {
     Op *op = v->def;
     if (!op || !op_has(op, F_ADDENDS) || value_uses(f, v) != 1) return v;
-    if (has_place(f, sum->out[0]) || last_read_bytes(op) >= type_bytes(&v->ty)) return v;
+    if (has_place(f, sum->out[0]) || last_read_bytes(op) >= 2 * type_bytes(&v->ty))
+        return v;
     Builder b = build_before(sum);
     Op *late = op_again(&b, op, op->in);
     late->out[0]->name = v->name;
