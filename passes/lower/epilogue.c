@@ -208,8 +208,8 @@ static bool add_onto(Func *f, Op *sum) {
 static Op *add_before(Func *f, Op *sum) {
     for (int i = 0; i < 2 && is_plain(sum); i++) {
         Op *op = sum->in[i]->def;
-        Value *acc = sum->in[1 - i], *x = op ? op->in[0] : NULL;
         if (!op || !op_has(op, F_TOUCHES) || value_uses(f, sum->in[i]) != 1) continue;
+        Value *acc = sum->in[1 - i], *x = op->in[0];
         if (acc->def || !is_accumulator(f, acc) || !x->def || value_uses(f, x) != 1)
             continue;
         Builder b = build_behind(x->def);

@@ -6,6 +6,7 @@
 #include "frontend/search/search.h"
 
 TEST_LABEL(SLOW);
+TEST_LABEL(RELEASED);
 
 static const char *const machines[] = {"h100", "a100", "cpu100g"};
 
