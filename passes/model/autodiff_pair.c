@@ -139,7 +139,7 @@ static void bwd_arguments(Pair *p, Func *bwd, Value **cot, Value **saved, Value 
                           Value **acc) {
     for (int k = 0; k < p->ninput; k++) {
         const int i = p->input[k].i;
-        Value *arg = p->fwd->arg[i];
+        Value *arg = NULL;
         switch (p->input[k].kind) {
         case SUM_INPUT:
             acc[i] = func_arg(bwd, "acc", p->f->arg[i]->ty);
@@ -154,6 +154,7 @@ static void bwd_arguments(Pair *p, Func *bwd, Value **cot, Value **saved, Value 
             break;
         case SLICED_INPUT:
         case SHARED_INPUT:
+            arg = p->fwd->arg[i];
             break;
         }
         map[arg->id] = argument_like(bwd, arg);
