@@ -136,8 +136,8 @@ static void add_parameters(Arena *mem, Probe *p, const Func *f, const Op *forwar
     }
     double layers = (double)call_of(forward).times;
     for (int i = 0; i < f->narg; i++) {
-        const Value *held = held_by(f->mod, f->arg[i]);
         if (arg_role(f, i) != ARG_param) continue;
+        const Value *held = held_by(f->mod, f->arg[i]);
         add_param(&p->bytes.held, where[i], (double)type_bytes(&held->ty), layers);
         add_param(&p->bytes.read, where[i], (double)type_bytes(&f->arg[i]->ty), layers);
     }

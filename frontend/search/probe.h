@@ -14,13 +14,13 @@ typedef struct ProbeKey {
     bool sp, vocab;
 } ProbeKey;
 
-/* Bytes on a rank of the split; those that grow with the micro-batch are of one sequence. Doubles
- * alone, as in ProbeSeconds: records keep them as rows of numbers. */
 typedef struct ParamBytes {
     double layer, first, last; /* of a layer, read before the layers, behind */
     double tied;               /* of those that both read */
 } ParamBytes;
 
+/* Bytes on a rank of the split; those that grow with the micro-batch are of one sequence. Doubles
+ * alone, as in ProbeSeconds: records keep them as rows of numbers. */
 typedef struct ProbeBytes {
     ParamBytes held; /* parameters as they are updated, and their gradients */
     ParamBytes read; /* as products read them: rounded, in bf16 and f16 training */
