@@ -333,6 +333,28 @@ void emit_store(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask
     emit_intrinsic(e, "llvm.masked.store", overloads, 2, args, 4);
 }
 
+LLVMValueRef emit_begins_line(Emit *e, LLVMValueRef ptr) {
+    LLVMValueRef at = LLVMBuildPtrToInt(e->b, ptr, e->i64, "");
+    at = LLVMBuildAnd(e->b, at, emit_i64(e, EMIT_LINE_BYTES - 1), "");
+    return LLVMBuildICmp(e->b, LLVMIntEQ, at, emit_i64(e, 0), "");
+}
+
+void emit_stream(Emit *e, LLVMValueRef value, LLVMValueRef ptr) {
+    LLVMTypeRef line = emit_vec(e->f32, EMIT_LINE_BYTES / 4);
+    value = LLVMBuildBitCast(e->b, value, line, "");
+    /* LLVM has no such store of bf16, and would look through the cast */
+    value = emit_intrinsic(e, "llvm.arithmetic.fence", &line, 1, &value, 1);
+    LLVMValueRef store = LLVMBuildStore(e->b, value, ptr), one = emit_i32(e, 1);
+    LLVMSetAlignment(store, EMIT_LINE_BYTES);
+    const char *kind = "nontemporal";
+    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->ctx, kind, (unsigned)strlen(kind)),
+                    LLVMMDNodeInContext(e->ctx, &one, 1));
+}
+
+void emit_stream_end(Emit *e) {
+    emit_intrinsic(e, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
+}
+
 static LLVMValueRef tail_mask(Emit *e, LLVMValueRef n, int lanes) {
     LLVMValueRef lane[64];
     for (int i = 0; i < lanes; i++) lane[i] = emit_i32(e, i);

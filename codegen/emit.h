@@ -96,6 +96,12 @@ LLVMValueRef emit_load(Emit *e, LLVMTypeRef type, LLVMValueRef ptr, LLVMValueRef
                        int align);
 void emit_store(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask,
                 int align);
+/* EMIT_LINE_BYTES past the caches, to where a line begins (_begins_line: does it, i1): for what is
+ * written as a whole and not read soon. _end: before others may read it. */
+enum { EMIT_LINE_BYTES = 64 };
+LLVMValueRef emit_begins_line(Emit *e, LLVMValueRef ptr);
+void emit_stream(Emit *e, LLVMValueRef value, LLVMValueRef ptr);
+void emit_stream_end(Emit *e);
 /* Lane l is on where l < n; n is i64 and may be negative or larger than vl. emit_halves_mask:
  * of 2 vl lanes, for numbers of two bytes. */
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef n);

@@ -5,154 +5,14 @@
  * are not contiguous, which then meet all columns. */
 #include "codegen/gemm_tiles.h"
 #include "codegen/gemm_result.h"
+#include "codegen/tile_ops.h"
 
 enum {
-    SIDE = 16,
-    TILE = SIDE * SIDE,
-    TILES = 8,
     A_TILE = 4,
     B_TILE = 6,
-    WIDE = 2 * SIDE
+    WIDE = 2 * TILE_SIDE,
+    ROWS_A_STEP = 2 /* of a late block, for each 16 pairs of k */
 };
-
-/* Where the emulated registers are. */
-typedef struct Tiles {
-    Emit *e;
-    LLVMValueRef room;
-} Tiles;
-
-/* The operations on tile registers. Strides in bytes. stream: load what need not stay in the
- * first cache. dot: sum += a b. */
-typedef struct TileOps {
-    void (*zero)(const Tiles *t, int tile);
-    void (*load)(const Tiles *t, int tile, LLVMValueRef from, LLVMValueRef stride);
-    void (*stream)(const Tiles *t, int tile, LLVMValueRef from, LLVMValueRef stride);
-    void (*dot)(const Tiles *t, int sum, int a, int b);
-    void (*store)(const Tiles *t, int tile, LLVMValueRef to, LLVMValueRef stride);
-} TileOps;
-
-/* ---- by instructions ---- */
-
-static LLVMValueRef number(Emit *e, int tile) {
-    return LLVMConstInt(e->i8, (unsigned)tile, 0);
-}
-
-static void zero_by_cpu(const Tiles *t, int tile) {
-    LLVMValueRef arg = number(t->e, tile);
-    emit_intrinsic(t->e, "llvm.x86.tilezero", NULL, 0, &arg, 1);
-}
-
-static void load_by_cpu(const Tiles *t, int tile, LLVMValueRef from,
-                        LLVMValueRef stride) {
-    LLVMValueRef args[] = {number(t->e, tile), from, stride};
-    emit_intrinsic(t->e, "llvm.x86.tileloadd64", NULL, 0, args, 3);
-}
-
-static void stream_by_cpu(const Tiles *t, int tile, LLVMValueRef from,
-                          LLVMValueRef stride) {
-    LLVMValueRef args[] = {number(t->e, tile), from, stride};
-    emit_intrinsic(t->e, "llvm.x86.tileloaddt164", NULL, 0, args, 3);
-}
-
-static void dot_by_cpu(const Tiles *t, int sum, int a, int b) {
-    LLVMValueRef args[] = {number(t->e, sum), number(t->e, a), number(t->e, b)};
-    emit_intrinsic(t->e, "llvm.x86.tdpbf16ps", NULL, 0, args, 3);
-}
-
-static void store_by_cpu(const Tiles *t, int tile, LLVMValueRef to, LLVMValueRef stride) {
-    LLVMValueRef args[] = {number(t->e, tile), to, stride};
-    emit_intrinsic(t->e, "llvm.x86.tilestored64", NULL, 0, args, 3);
-}
-
-/* Palette 1: eight tiles of 16 rows of 64 bytes. */
-void gemm_tiles_begin(Emit *e) {
-    if (e->tiles != TILES_CPU) return;
-    LLVMValueRef shapes = emit_alloca(e, 64);
-    emit_store(e, LLVMConstNull(e->vi32), shapes, NULL, 64);
-    emit_store(e, LLVMConstInt(e->i8, 1, 0), shapes, NULL, 1);
-    for (int i = 0; i < TILES; i++) {
-        LLVMValueRef row_bytes = LLVMConstInt(e->i16, 4 * SIDE, 0);
-        emit_store(e, row_bytes, emit_at(e, e->i8, shapes, 16 + 2 * i), NULL, 2);
-        LLVMValueRef rows = LLVMConstInt(e->i8, SIDE, 0);
-        emit_store(e, rows, emit_at(e, e->i8, shapes, 48 + i), NULL, 1);
-    }
-    emit_intrinsic(e, "llvm.x86.ldtilecfg", NULL, 0, &shapes, 1);
-}
-
-void gemm_tiles_end(Emit *e) {
-    if (e->tiles != TILES_CPU) return;
-    emit_intrinsic(e, "llvm.x86.tilerelease", NULL, 0, NULL, 0);
-}
-
-/* ---- emulated ---- */
-
-static LLVMValueRef tile_row(const Tiles *t, int tile, int row) {
-    return emit_at(t->e, t->e->f32, t->room, tile * TILE + row * SIDE);
-}
-
-static LLVMValueRef row_at(Emit *e, LLVMValueRef base, LLVMValueRef stride, int row) {
-    return emit_gep(e, e->i8, base, emit_mul(e, stride, emit_i64(e, row)));
-}
-
-static void zero_emulated(const Tiles *t, int tile) {
-    LLVMValueRef zero = LLVMConstNull(t->e->vf32);
-    for (int r = 0; r < SIDE; r++) emit_store(t->e, zero, tile_row(t, tile, r), NULL, 4);
-}
-
-static void load_emulated(const Tiles *t, int tile, LLVMValueRef from,
-                          LLVMValueRef stride) {
-    Emit *e = t->e;
-    for (int r = 0; r < SIDE; r++) {
-        LLVMValueRef x = emit_load(e, e->vf32, row_at(e, from, stride, r), NULL, 4);
-        emit_store(e, x, tile_row(t, tile, r), NULL, 4);
-    }
-}
-
-static void store_emulated(const Tiles *t, int tile, LLVMValueRef to,
-                           LLVMValueRef stride) {
-    Emit *e = t->e;
-    for (int r = 0; r < SIDE; r++) {
-        LLVMValueRef x = emit_load(e, e->vf32, tile_row(t, tile, r), NULL, 4);
-        emit_store(e, x, row_at(e, to, stride, r), NULL, 4);
-    }
-}
-
-static LLVMValueRef half_as_f32(Emit *e, LLVMValueRef pairs, bool second) {
-    LLVMValueRef bits =
-        second ? LLVMBuildAnd(e->b, pairs, emit_i32_like(e, pairs, 0xffff0000), "")
-               : LLVMBuildShl(e->b, pairs, emit_i32_like(e, pairs, 16), "");
-    return LLVMBuildBitCast(e->b, bits, e->vf32, "");
-}
-
-static void dot_emulated(const Tiles *t, int sum, int a, int b) {
-    Emit *e = t->e;
-    Loop row, turn;
-    LLVMValueRef zero = LLVMConstNull(e->vf32), none[] = {zero, zero};
-    loop_begin(e, &row, emit_i64(e, 0), emit_i64(e, SIDE), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, row.i, emit_i64(e, SIDE));
-    loop_begin(e, &turn, emit_i64(e, 0), emit_i64(e, SIDE), 1, 2, none);
-    LLVMValueRef from = emit_gep(e, e->i32, tile_row(t, a, 0), emit_add(e, at, turn.i));
-    LLVMValueRef x = emit_splat(e, emit_load(e, e->i32, from, NULL, 4));
-    LLVMValueRef y_at = emit_mul(e, turn.i, emit_i64(e, SIDE));
-    LLVMValueRef y = emit_gep(e, e->i32, tile_row(t, b, 0), y_at), next[2];
-    y = emit_load(e, e->vi32, y, NULL, 4);
-    for (int i = 0; i < 2; i++)
-        next[i] = emit_fma(e, half_as_f32(e, x, i), half_as_f32(e, y, i), turn.carry[i]);
-    loop_end(e, &turn, next);
-    LLVMValueRef to = emit_gep(e, e->f32, tile_row(t, sum, 0), at);
-    LLVMValueRef more = emit_fadd(e, turn.carry[0], turn.carry[1]);
-    LLVMValueRef old = emit_load(e, e->vf32, to, NULL, 4);
-    emit_store(e, emit_fadd(e, old, more), to, NULL, 4);
-    loop_end(e, &row, NULL);
-}
-
-static const TileOps tile_ops[] = {
-    [TILES_CPU] = {zero_by_cpu, load_by_cpu, stream_by_cpu, dot_by_cpu, store_by_cpu},
-    [TILES_EMULATED] = {zero_emulated, load_emulated, load_emulated, dot_emulated,
-                        store_emulated},
-};
-
-/* ---- products ---- */
 
 static LLVMValueRef count_if_less(Emit *e, int i, LLVMValueRef n, LLVMValueRef count) {
     LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, emit_i64(e, i), n, "");
@@ -165,20 +25,20 @@ static const char *stage_function(Emit *e, bool by_columns) {
     const char *name = by_columns ? "stator.tiles.columns" : "stator.tiles.rows";
     if (LLVMGetNamedFunction(e->mod, name)) return name;
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn = e->fn, v[SIDE];
+    LLVMValueRef fn = e->fn, v[TILE_SIDE];
     LLVMBasicBlockRef block = LLVMGetInsertBlock(e->b);
     emit_func(e, name, e->void_, params, 5, true);
     LLVMValueRef lines = emit_param(e, by_columns ? 3 : 2);
     LLVMValueRef length = emit_param(e, by_columns ? 2 : 3);
-    for (int i = 0; i < SIDE; i++) {
+    for (int i = 0; i < TILE_SIDE; i++) {
         LLVMValueRef mask = emit_tail_mask(e, count_if_less(e, i, lines, length));
         LLVMValueRef at = emit_mul(e, emit_param(e, 4), emit_i64(e, i));
         at = emit_gep(e, e->f32, emit_param(e, 0), at);
         v[i] = emit_load(e, e->vf32, at, mask, 4);
     }
     if (by_columns) emit_transpose(e, v);
-    for (int i = 0; i < SIDE; i++)
-        emit_store(e, v[i], emit_at(e, e->f32, emit_param(e, 1), i * SIDE), NULL, 4);
+    for (int i = 0; i < TILE_SIDE; i++)
+        emit_store(e, v[i], emit_at(e, e->f32, emit_param(e, 1), i * TILE_SIDE), NULL, 4);
     emit_ret(e, NULL);
     e->fn = fn;
     LLVMPositionBuilderAtEnd(e->b, block);
@@ -193,6 +53,9 @@ typedef struct Product {
     LLVMValueRef a, b, c, scale, m, n, k;
     LLVMValueRef staged, sums; /* a tile; 32 x 32 floats */
     LLVMValueRef rows; /* 32 rows of A, tile after tile; NULL: they are contiguous */
+    /* Of a user who takes rows: the block whose sums are in `sums` and not taken yet, where it
+     * is and how many rows it has (i64 in memory). They are taken while the next one's run. */
+    LLVMValueRef late_i, late_j, late_rows;
 } Product;
 
 /* A part of A or B from its first element on: how many rows and columns are left. */
@@ -204,7 +67,7 @@ typedef struct Source {
 
 static void load_tile(const Product *p, int tile, const Source *s) {
     Emit *e = p->t.e;
-    LLVMValueRef side = emit_i64(e, SIDE), stride = emit_i64(e, s->stride);
+    LLVMValueRef side = emit_i64(e, TILE_SIDE), stride = emit_i64(e, s->stride);
     LLVMValueRef rows = LLVMBuildICmp(e->b, LLVMIntSGE, s->rows, side, "");
     LLVMValueRef columns = LLVMBuildICmp(e->b, LLVMIntSGE, s->columns, side, "");
     LLVMValueRef whole = LLVMBuildAnd(e->b, rows, columns, "");
@@ -216,7 +79,7 @@ static void load_tile(const Product *p, int tile, const Source *s) {
     if_else(e, &f);
     LLVMValueRef args[] = {s->at, p->staged, s->rows, s->columns, stride};
     emit_call(e, stage, args, 5);
-    p->ops->load(&p->t, tile, p->staged, emit_i64(e, 4 * SIDE));
+    p->ops->load(&p->t, tile, p->staged, emit_i64(e, 4 * TILE_SIDE));
     if_end(e, &f);
 }
 
@@ -235,10 +98,10 @@ static void stage_rows(const Product *p, LLVMValueRef i) {
     const GemmStrides *s = p->s;
     const char *stage = stage_function(e, true);
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), p->k, SIDE, 0, NULL);
+    loop_begin(e, &l, emit_i64(e, 0), p->k, TILE_SIDE, 0, NULL);
     for (int x = 0; x < 2; x++) {
-        LLVMValueRef row = emit_add(e, i, emit_i64(e, x * SIDE));
-        LLVMValueRef to = word_at(e, p->rows, l.i, WIDE, emit_i64(e, x * TILE), 1);
+        LLVMValueRef row = emit_add(e, i, emit_i64(e, x * TILE_SIDE));
+        LLVMValueRef to = word_at(e, p->rows, l.i, WIDE, emit_i64(e, x * TILE_WORDS), 1);
         LLVMValueRef args[] = {word_at(e, p->a, row, s->a_row, l.i, s->a_col), to,
                                emit_sub(e, p->m, row), emit_sub(e, p->k, l.i),
                                emit_i64(e, s->a_col)};
@@ -251,11 +114,18 @@ static void load_a(const Product *p, int x, LLVMValueRef i, LLVMValueRef l) {
     Emit *e = p->t.e;
     const GemmStrides *s = p->s;
     if (p->rows) {
-        LLVMValueRef at = word_at(e, p->rows, l, WIDE, emit_i64(e, x * TILE), 1);
-        p->ops->load(&p->t, A_TILE + x, at, emit_i64(e, 4 * SIDE));
+        LLVMValueRef at = word_at(e, p->rows, l, WIDE, emit_i64(e, x * TILE_WORDS), 1);
+        p->ops->load(&p->t, A_TILE + x, at, emit_i64(e, 4 * TILE_SIDE));
         return;
     }
-    LLVMValueRef row = emit_add(e, i, emit_i64(e, x * SIDE));
+    if (s->a_block) {
+        LLVMValueRef at = word_at(e, p->a, l, WIDE, emit_i64(e, x * TILE_WORDS), 1);
+        at = word_at(e, at, emit_div(e, i, emit_i64(e, WIDE)), s->a_block, l, 0);
+        (s->a_streams ? p->ops->stream : p->ops->load)(&p->t, A_TILE + x, at,
+                                                       emit_i64(e, 4 * TILE_SIDE));
+        return;
+    }
+    LLVMValueRef row = emit_add(e, i, emit_i64(e, x * TILE_SIDE));
     Source from = {word_at(e, p->a, row, s->a_row, l, 1), emit_sub(e, p->m, row),
                    emit_sub(e, p->k, l), s->a_row, s->a_streams};
     load_tile(p, A_TILE + x, &from);
@@ -264,7 +134,7 @@ static void load_a(const Product *p, int x, LLVMValueRef i, LLVMValueRef l) {
 static void load_b(const Product *p, int x, LLVMValueRef j, LLVMValueRef l) {
     Emit *e = p->t.e;
     const GemmStrides *s = p->s;
-    LLVMValueRef column = emit_add(e, j, emit_i64(e, x * SIDE));
+    LLVMValueRef column = emit_add(e, j, emit_i64(e, x * TILE_SIDE));
     int64_t step = s->b_col ? s->b_col : 1;
     Source from = {word_at(e, p->b, l, s->b_row, column, step), emit_sub(e, p->k, l),
                    emit_sub(e, p->n, column), s->b_row, false};
@@ -279,11 +149,60 @@ typedef struct Sums {
 static void sums_move(const Product *p, const Sums *s, bool load) {
     Emit *e = p->t.e;
     for (int t = 0; t < 4; t++) {
-        LLVMValueRef row = emit_mul(e, s->stride, emit_i64(e, t / 2 * SIDE));
+        LLVMValueRef row = emit_mul(e, s->stride, emit_i64(e, t / 2 * TILE_SIDE));
         LLVMValueRef at = emit_gep(e, e->i8, s->at, row);
-        at = emit_at(e, e->f32, at, t % 2 * SIDE);
+        at = emit_at(e, e->f32, at, t % 2 * TILE_SIDE);
         (load ? p->ops->load : p->ops->store)(&p->t, t, at, s->stride);
     }
+}
+
+static LLVMValueRef late(const Product *p, LLVMValueRef what) {
+    return emit_load(p->t.e, p->t.e->i64, what, NULL, 8);
+}
+
+/* Row r of the late block, both vectors of it, to the user. */
+static void take_row(const Product *p, LLVMValueRef r) {
+    Emit *e = p->t.e;
+    LLVMValueRef x[WIDE / TILE_SIDE];
+    for (int v = 0; v < WIDE / TILE_SIDE; v++) {
+        LLVMValueRef from = word_at(e, p->sums, r, WIDE, emit_i64(e, v * TILE_SIDE), 1);
+        x[v] = emit_load(e, e->vf32, from, NULL, 4);
+    }
+    GemmBlock at = {emit_add(e, late(p, p->late_i), r), late(p, p->late_j), NULL, 1,
+                    WIDE / TILE_SIDE};
+    p->s->user->take(p->s->user->ctx, &at, x);
+}
+
+/* Rows r and on of the late block, as far as it has so many. */
+static void take_rows(const Product *p, LLVMValueRef r, int n) {
+    Emit *e = p->t.e;
+    If f;
+    for (int i = 0; i < n; i++) {
+        LLVMValueRef row = emit_add(e, r, emit_i64(e, i));
+        if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, row, late(p, p->late_rows), ""));
+        take_row(p, row);
+        if_end(e, &f);
+    }
+}
+
+/* What is left of the late block from row r on. */
+static void take_rest(const Product *p, LLVMValueRef r) {
+    Emit *e = p->t.e;
+    Loop l;
+    loop_begin(e, &l, r, late(p, p->late_rows), 1, 0, NULL);
+    take_row(p, l.i);
+    loop_end(e, &l, NULL);
+    emit_store(e, emit_i64(e, 0), p->late_rows, NULL, 8);
+}
+
+/* The block at `at` becomes the late one: its sums are in tiles. */
+static void leave_late(const Product *p, const GemmBlock *at, const Sums *own) {
+    Emit *e = p->t.e;
+    LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, at->i), emit_i64(e, WIDE));
+    sums_move(p, own, false);
+    emit_store(e, at->i, p->late_i, NULL, 8);
+    emit_store(e, at->j, p->late_j, NULL, 8);
+    emit_store(e, rows, p->late_rows, NULL, 8);
 }
 
 /* The sums of a block, in the tiles; from: those that it goes on with, unless `none` (i1, or
@@ -299,13 +218,19 @@ static void sums_emit(const Product *p, const GemmBlock *at, const Sums *from,
     if (from && none) if_else(e, &f);
     if (from) sums_move(p, from, true);
     if (from && none) if_end(e, &f);
-    loop_begin(e, &l, emit_i64(e, 0), p->k, SIDE, 0, NULL);
+    LLVMValueRef row = emit_i64(e, 0);
+    loop_begin(e, &l, emit_i64(e, 0), p->k, TILE_SIDE, 1, &row);
     for (int x = 0; x < 2; x++) {
         load_a(p, x, at->i, l.i);
         load_b(p, x, at->j, l.i);
     }
+    const GemmUser *user = p->s->user;
+    if (user && user->step) user->step(user->ctx, at, l.i);
     for (int t = 0; t < 4; t++) p->ops->dot(&p->t, t, A_TILE + t / 2, B_TILE + t % 2);
-    loop_end(e, &l, NULL);
+    if (p->late_rows) take_rows(p, l.carry[0], ROWS_A_STEP);
+    row = emit_add(e, l.carry[0], emit_i64(e, ROWS_A_STEP));
+    loop_end(e, &l, &row);
+    if (p->late_rows) take_rest(p, l.carry[0]);
 }
 
 /* What is done with a vector of C, and where it is in the block that was put together. */
@@ -318,10 +243,10 @@ static void block_vectors(const Product *p, const GemmBlock *block, Vector each)
     LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, block->i), emit_i64(e, WIDE));
     loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
     for (int x = 0; x < 2; x++) {
-        LLVMValueRef column = emit_add(e, block->j, emit_i64(e, x * SIDE));
+        LLVMValueRef column = emit_add(e, block->j, emit_i64(e, x * TILE_SIDE));
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, p->n, column));
         GemmBlock at = {emit_add(e, block->i, r.i), column, mask, 1, 1};
-        each(p, &at, word_at(e, p->sums, r.i, WIDE, emit_i64(e, x * SIDE), 1));
+        each(p, &at, word_at(e, p->sums, r.i, WIDE, emit_i64(e, x * TILE_SIDE), 1));
     }
     loop_end(e, &r, NULL);
 }
@@ -380,11 +305,20 @@ static void block_of_c(const Product *p, const GemmBlock *at) {
     if_end(e, &f);
 }
 
+static void block_done(const Product *p, const GemmBlock *at) {
+    const Sums own = {p->sums, emit_i64(p->t.e, 4 * WIDE)};
+    if (p->late_rows) {
+        leave_late(p, at, &own);
+        return;
+    }
+    sums_move(p, &own, false);
+    block_vectors(p, at, vector_done);
+}
+
 /* 32 x 32 of C. */
 static void block_emit(const Product *p, const GemmBlock *at) {
     Emit *e = p->t.e;
     const GemmUser *user = p->s->user;
-    const Sums own = {p->sums, emit_i64(e, 4 * WIDE)};
     if (user && user->ahead) user->ahead(user->ctx, at);
     if ((!user || !user->take) && p->init != GEMM_SCALE) {
         block_of_c(p, at);
@@ -393,16 +327,14 @@ static void block_emit(const Product *p, const GemmBlock *at) {
     const GemmCarry *carry = user ? user->carry : NULL;
     if (!carry) {
         sums_emit(p, at, NULL, NULL);
-        sums_move(p, &own, false);
-        block_vectors(p, at, vector_done);
+        block_done(p, at);
         return;
     }
     Sums kept = {carry->at(user->ctx, at), emit_i64(e, 4 * carry->row)};
     sums_emit(p, at, &kept, carry->first);
     If f;
     if_begin(e, &f, carry->last);
-    sums_move(p, &own, false);
-    block_vectors(p, at, vector_done);
+    block_done(p, at);
     if_else(e, &f);
     sums_move(p, &kept, false);
     if_end(e, &f);
@@ -411,17 +343,24 @@ static void block_emit(const Product *p, const GemmBlock *at) {
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                      LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                      LLVMValueRef n, LLVMValueRef k) {
-    check(s->pairs && e->tiles != TILES_NONE && e->vl == SIDE);
-    check(!s->b_col || s->b_row == SIDE);
-    check(s->a_col == 1 || (s->a_row == 1 && s->k_most > 0));
-    Product p = {.t = {e, NULL}, .ops = &tile_ops[e->tiles], .s = s, .init = init};
+    check(s->pairs && e->tiles != TILES_NONE && e->vl == TILE_SIDE);
+    check(!s->b_col || s->b_row == TILE_SIDE);
+    check(s->a_block || s->a_col == 1 || (s->a_row == 1 && s->k_most > 0));
+    Product p = {.t = {e, NULL}, .ops = tile_ops_of(e), .s = s, .init = init};
     p.a = a, p.b = b, p.c = c, p.scale = scale, p.m = m, p.n = n, p.k = k;
-    if (e->tiles == TILES_EMULATED) p.t.room = emit_alloca(e, 4 * TILES * TILE);
-    p.staged = emit_alloca(e, 4 * TILE);
+    if (e->tiles == TILES_EMULATED)
+        p.t.room = emit_alloca(e, 4 * TILE_REGISTERS * TILE_WORDS);
+    p.staged = emit_alloca(e, 4 * TILE_WORDS);
     p.sums = emit_alloca(e, 4 * WIDE * WIDE);
+    if (s->user && s->user->rows) {
+        p.late_i = emit_alloca(e, 8);
+        p.late_j = emit_alloca(e, 8);
+        p.late_rows = emit_alloca(e, 8);
+        emit_store(e, emit_i64(e, 0), p.late_rows, NULL, 8);
+    }
     Loop outer, inner;
-    if (s->a_col != 1) {
-        p.rows = emit_alloca(e, 4 * WIDE * round_up(s->k_most, SIDE));
+    if (!s->a_block && s->a_col != 1) {
+        p.rows = emit_alloca(e, 4 * WIDE * round_up(s->k_most, TILE_SIDE));
         loop_begin(e, &outer, emit_i64(e, 0), m, WIDE, 0, NULL);
         stage_rows(&p, outer.i);
         loop_begin(e, &inner, emit_i64(e, 0), n, WIDE, 0, NULL);
@@ -430,8 +369,9 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
         loop_begin(e, &inner, emit_i64(e, 0), m, WIDE, 0, NULL);
     }
     LLVMValueRef i = p.rows ? outer.i : inner.i, j = p.rows ? inner.i : outer.i;
-    GemmBlock at = {i, j, NULL, WIDE, WIDE / SIDE};
+    GemmBlock at = {i, j, NULL, WIDE, WIDE / TILE_SIDE};
     block_emit(&p, &at);
     loop_end(e, &inner, NULL);
     loop_end(e, &outer, NULL);
+    if (p.late_rows) take_rest(&p, emit_i64(e, 0));
 }

@@ -13,9 +13,8 @@
  * words of its rows. While a tile's product runs its lines of C are fetched, and a part of the B
  * that is packed next. */
 #include "codegen/gemm.h"
-#include "codegen/gemm_tiles.h"
 #include "codegen/pairs_pack.h"
-#include "codegen/rt_call.h"
+#include "codegen/tiles_matmul.h"
 
 enum {
     SLAB_BYTES =
@@ -32,35 +31,20 @@ bool pairs_matmul_takes(const PairsMatmul *s) {
            s->n > 0 && s->k > 0;
 }
 
-/* Tile registers take 32 bytes of A and as many of B a cycle. The second cache gives 48 (2 MB on
- * CPUs with AMX, less than that from 1.25 MB on), so what B has for 32 columns of a block of k must
- * fit the first one (48 kB), and A and the sums of a block into half of the second. */
-enum { TILES_BLOCK_WORDS = 256, TILES_A_BYTES = 768 << 10, TILES_SIDE = 16 };
-
 static int64_t per_word(const PairsMatmul *s) {
     return s->wide ? 1 : 2;
 }
 
 static int64_t words_of(const PairsMatmul *s) {
-    if (s->block_words) return s->block_words;
-    if (!s->tiles) return BLOCK_WORDS;
-    int64_t words = divided_up(s->k, per_word(s)); /* in blocks of the same length */
-    words = divided_up(words, divided_up(words, TILES_BLOCK_WORDS));
-    return round_up(words, TILES_SIDE);
+    return s->block_words ? s->block_words : BLOCK_WORDS;
 }
 
 static int64_t rows_of(const PairsMatmul *s) {
-    if (s->block_rows) return s->block_rows;
-    if (!s->tiles) return BLOCK_ROWS;
-    return TILES_A_BYTES / 4 / MIN(words_of(s), divided_up(s->k, per_word(s)));
-}
-
-/* Of the tiles that gemm.c goes through rows by, or a multiple. */
-static int64_t tile_rows(const PairsMatmul *s) {
-    return s->tiles ? 2 * TILES_SIDE : TILE_ROWS;
+    return s->block_rows ? s->block_rows : BLOCK_ROWS;
 }
 
 bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
+    if (x->tiles) return tiles_matmul_same(x, y);
     PairsMatmul like = *y;
     int64_t words = divided_up(x->k, per_word(x));
     like.block_rows = x->block_rows, like.block_words = x->block_words;
@@ -107,15 +91,14 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     int64_t wanted = divided_up((int64_t)ITEMS_A_THREAD * s->threads, p.panels);
     int64_t blocks =
         MAX(divided_up(p.slab_rows, rows_of(s)), s->threads > 1 ? wanted : 1);
-    p.rows = round_up(divided_up(p.slab_rows, blocks), tile_rows(s));
+    p.rows = round_up(divided_up(p.slab_rows, blocks), TILE_ROWS);
     p.a_row = p.packs_a ? packed_row(p.slab_words, vl) : s->a_m / p.per_word;
     p.a_bytes = p.packs_a ? align_up(p.slab_rows * p.a_row * 4) : 0;
     p.adds_up = p.words > p.block_words;
     p.whole_sums = p.slab_words < p.words;
-    int64_t most = s->tiles ? round_up(p.slab_rows, tile_rows(s)) : p.slab_rows;
-    int64_t sums = align_up(MIN(most, p.rows) * p.panel * 4);
+    int64_t sums = align_up(MIN(p.slab_rows, p.rows) * p.panel * 4);
     if (p.whole_sums)
-        p.all_sums_bytes = align_up(most * p.panels * p.panel * 4);
+        p.all_sums_bytes = align_up(p.slab_rows * p.panels * p.panel * 4);
     else if (p.adds_up)
         p.sums_bytes = sums;
     p.b_words = MIN(round_up(p.words, vl), p.block_words); /* packed by vl */
@@ -124,6 +107,7 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
 }
 
 int64_t pairs_matmul_workspace_bytes(const PairsMatmul *s, int vl) {
+    if (s->tiles) return tiles_matmul_workspace_bytes(s);
     Pairs2d p = pairs_of(s, vl);
     return p.a_bytes + p.all_sums_bytes + s->threads * p.thread_bytes;
 }
@@ -156,21 +140,16 @@ static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
 
 /* The share that a row of the block has of the lines of B that are packed next. B lies in strips,
  * rows of the panel or columns of k: a row of the block has some strips, or a part of one. */
-static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef j) {
+static void fetch_b(const Block *b, LLVMValueRef row) {
     const Pairs2d *p = b->p;
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
     bool by_rows = s->b_n == 1;
-    int64_t rows = p->rows;
-    if (s->tiles) { /* all rows meet one pair of tiles' columns after the other */
-        row = emit_plus(e, row, emit_div(e, j, emit_i64(e, 2 * TILES_SIDE)), rows);
-        rows *= p->panel / (2 * TILES_SIDE);
-    }
     int64_t k = p->per_word * MIN(p->words, p->block_words);
     int64_t strips = by_rows ? k : p->panel;
     int64_t stride = p->number_bytes * (by_rows ? s->b_k : s->b_n);
     int64_t lines = divided_up(p->number_bytes * (by_rows ? p->panel : k), LINE_BYTES);
-    int64_t share = MIN(divided_up(strips * lines, rows), FETCH_LINES);
+    int64_t share = MIN(divided_up(strips * lines, p->rows), FETCH_LINES);
     int64_t whole = share / lines, parts = divided_up(lines, share);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, whole * stride));
     if (!whole) {
@@ -205,20 +184,8 @@ static void fetch_ahead(void *ctx, const GemmBlock *at) {
         LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
         for (int v = 0; v < at->vecs && b->last; v++)
             pairs_prefetch(e, sums_at(b, at, r, v), true, 3);
-        fetch_b(b, row, at->j);
+        fetch_b(b, row);
     }
-}
-
-/* With tile registers sums are read first of all, and C is written with the last of k only. */
-static void fetch_ahead_of_tiles(void *ctx, const GemmBlock *at) {
-    const Block *b = ctx;
-    Emit *e = b->p->e;
-    If f;
-    for (int r = 0; r < at->rows; r++)
-        fetch_b(b, emit_add(e, at->i, emit_i64(e, r)), at->j);
-    if (b->last) if_begin(e, &f, b->last);
-    fetch_c(b, at);
-    if (b->last) if_end(e, &f);
 }
 
 /* A vector of C, done. */
@@ -248,11 +215,11 @@ static void sums_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x
 }
 
 /* Sums of a tile: of the last block of k to C, of those before to the sums in memory, which
- * were 0 before the first. Tile registers have the sums before in them. */
+ * were 0 before the first. */
 static void take_sums(void *ctx, const GemmBlock *at, const LLVMValueRef *sums) {
     const Block *b = ctx;
     Emit *e = b->p->e;
-    if (!b->last || b->p->s->tiles) {
+    if (!b->last) {
         sums_to_c(b, at, sums);
         return;
     }
@@ -268,10 +235,6 @@ static void take_sums(void *ctx, const GemmBlock *at, const LLVMValueRef *sums) 
     for (int i = 0; i < at->rows * at->vecs; i++)
         emit_store(e, x[i], sums_at(b, at, i / at->vecs, i % at->vecs), NULL, 4);
     if_end(e, &f);
-}
-
-static LLVMValueRef kept_sums(void *ctx, const GemmBlock *at) {
-    return sums_at(ctx, at, 0, 0);
 }
 
 /* Where B has the block of k behind `word` of this panel, or the slab's first of the next. */
@@ -290,8 +253,7 @@ static LLVMValueRef next_of_b(const Block *b, LLVMValueRef all, LLVMValueRef wor
     return emit_gep(e, pairs_number_type(p), all, j);
 }
 
-/* The sums of a block: its own, or its part of the slab's. They are 0 now, but for tile registers,
- * which begin with 0. */
+/* The sums of a block: its own, which are 0 now, or its part of the slab's. */
 static void find_sums(Block *b, LLVMValueRef ws, LLVMValueRef work, LLVMValueRef i,
                       LLVMValueRef rows) {
     const Pairs2d *p = b->p;
@@ -302,7 +264,7 @@ static void find_sums(Block *b, LLVMValueRef ws, LLVMValueRef work, LLVMValueRef
         b->sums_row = p->panels * p->panel;
         b->sums = emit_gep(e, e->f32, emit_at(e, e->i8, ws, p->a_bytes),
                            emit_plus(e, b->j, i, b->sums_row));
-    } else if (p->adds_up && !p->s->tiles) {
+    } else if (p->adds_up) {
         LLVMValueRef bytes = emit_mul(e, rows, emit_i64(e, p->panel * 4));
         LLVMBuildMemSet(e->b, work, LLVMConstInt(e->i8, 0, 0), bytes, 64);
     }
@@ -335,10 +297,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
         at.last = LLVMBuildICmp(e->b, LLVMIntSLE, emit_sub(e, total, l.i), most, "");
     at.next_b = next_of_b(&at, b, l.i, first, end);
     pairs_pack_b(p, b, packed, j, l.i, words);
-    GemmCarry carry = {kept_sums, at.sums_row, NULL, at.last};
-    carry.first = LLVMBuildICmp(e->b, LLVMIntEQ, l.i, emit_i64(e, 0), "");
-    GemmUser user = {&at, p->s->tiles ? fetch_ahead_of_tiles : fetch_ahead, take_sums,
-                     .carry = p->s->tiles && p->adds_up ? &carry : NULL};
+    GemmUser user = {&at, fetch_ahead, take_sums};
     int64_t last_slab = last_of(p->s->m, p->slab_rows);
     GemmStrides s = {p->a_row,
                      1,
@@ -347,7 +306,6 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
                      .pairs = !p->s->wide,
                      .user = &user,
                      .b_col = p->strip < p->panel ? p->b_words : 0,
-                     .a_streams = true,
                      .m_is = {MIN(p->rows, p->slab_rows), last_of(p->slab_rows, p->rows),
                               last_of(last_slab, p->rows)}};
     a = emit_gep(e, e->f32, a, p->packs_a ? emit_sub(e, l.i, first) : l.i);
@@ -367,32 +325,14 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
     LLVMValueRef m =
         emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), pairs_number(p, ctx, SLOT_ROW));
     Loop items;
-    if (!p->s->wide) gemm_tiles_begin(e);
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef j = emit_mul(e, emit_rem(e, items.i, n), emit_i64(e, p->panel));
     LLVMValueRef i = emit_mul(e, emit_div(e, items.i, n), emit_i64(e, p->rows));
     LLVMValueRef rows = emit_imin(e, emit_sub(e, m, i), emit_i64(e, p->rows));
     block(p, ctx, work, i, rows, j);
     loop_end(e, &items, NULL);
-    if (!p->s->wide) gemm_tiles_end(e);
     emit_ret(e, NULL);
     return fn;
-}
-
-/* Runs the function on all items, alone where that is quicker. */
-static void run_items(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn,
-                      const char *part, LLVMValueRef items) {
-    Emit *e = p->e;
-    if (p->s->threads > 1) {
-        CALL_RT(e, rt_parallel_balanced, items, fn, ctx);
-        return;
-    }
-    LLVMValueRef args[] = {ctx, emit_i64(e, 0), items, emit_i64(e, 0)};
-    emit_call(e, arena_printf(e->mem, "%s.%s", p->name, part), args, 4);
-}
-
-static void set_number(Emit *e, LLVMValueRef ctx, int slot, LLVMValueRef n) {
-    emit_store(e, n, emit_at(e, e->ptr, ctx, slot), NULL, 8);
 }
 
 /* The work on rows from `row` on and pairs of k from `word` on, as far as slabs go. */
@@ -402,23 +342,28 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
     LLVMValueRef end = emit_add(e, row, emit_i64(e, p->slab_rows));
     end = emit_imin(e, end, emit_i64(e, p->s->m));
     LLVMValueRef words_end = emit_add(e, word, emit_i64(e, p->slab_words));
-    set_number(e, ctx, SLOT_ROW, row);
-    set_number(e, ctx, SLOT_ROWS_END, end);
-    set_number(e, ctx, SLOT_WORD, word);
-    set_number(e, ctx, SLOT_WORDS_END, emit_imin(e, words_end, emit_i64(e, p->words)));
+    pairs_set_number(p, ctx, SLOT_ROW, row);
+    pairs_set_number(p, ctx, SLOT_ROWS_END, end);
+    pairs_set_number(p, ctx, SLOT_WORD, word);
+    pairs_set_number(p, ctx, SLOT_WORDS_END,
+                     emit_imin(e, words_end, emit_i64(e, p->words)));
     LLVMValueRef rows = emit_sub(e, end, row);
-    if (pack) run_items(p, ctx, pack, "pack", pairs_pack_a_items(p, rows));
+    if (pack) pairs_run(p, ctx, pack, "pack", pairs_pack_a_items(p, rows));
     LLVMValueRef blocks = emit_add(e, rows, emit_i64(e, p->rows - 1));
     blocks = emit_div(e, blocks, emit_i64(e, p->rows));
-    run_items(p, ctx, body, "body", emit_mul(e, blocks, emit_i64(e, p->panels)));
+    pairs_run(p, ctx, body, "body", emit_mul(e, blocks, emit_i64(e, p->panels)));
 }
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
-    Pairs2d p = pairs_of(s, e->vl);
     check(s->tiles == (!s->wide && e->tiles != TILES_NONE));
+    if (s->tiles) {
+        tiles_matmul_emit(e, name, s);
+        return;
+    }
+    Pairs2d p = pairs_of(s, e->vl);
     p.e = e;
     p.name = name;
-    p.strip = s->tiles ? TILES_SIDE : gemm_tile_columns(e);
+    p.strip = gemm_tile_columns(e);
     LLVMValueRef pack = p.packs_a ? pairs_pack_a_emit(&p) : NULL, body = body_emit(&p);
     LLVMTypeRef params[POINTERS];
     for (int i = 0; i < POINTERS; i++) params[i] = e->ptr;
@@ -428,7 +373,7 @@ void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
     Loop rows, words;
     loop_begin(e, &rows, emit_i64(e, 0), emit_i64(e, s->m), p.slab_rows, 0, NULL);
-    if (p.whole_sums && !s->tiles) {
+    if (p.whole_sums) {
         LLVMValueRef sums = emit_at(e, e->i8, emit_param(e, SLOT_WS), p.a_bytes);
         LLVMBuildMemSet(e->b, sums, LLVMConstInt(e->i8, 0, 0),
                         emit_i64(e, p.all_sums_bytes), 64);

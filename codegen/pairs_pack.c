@@ -1,5 +1,6 @@
 /* pairs_pack.c - see pairs_pack.h. */
 #include "codegen/pairs_pack.h"
+#include "codegen/rt_call.h"
 
 enum { PACK_TILES = 4 };
 
@@ -13,6 +14,21 @@ LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i) {
 
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i) {
     return emit_load(p->e, p->e->i64, emit_at(p->e, p->e->ptr, ctx, i), NULL, 8);
+}
+
+void pairs_set_number(const Pairs2d *p, LLVMValueRef ctx, int slot, LLVMValueRef n) {
+    emit_store(p->e, n, emit_at(p->e, p->e->ptr, ctx, slot), NULL, 8);
+}
+
+void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, const char *part,
+               LLVMValueRef items) {
+    Emit *e = p->e;
+    if (p->s->threads > 1) {
+        CALL_RT(e, rt_parallel_balanced, items, fn, ctx);
+        return;
+    }
+    LLVMValueRef args[] = {ctx, emit_i64(e, 0), items, emit_i64(e, 0)};
+    emit_call(e, arena_printf(e->mem, "%s.%s", p->name, part), args, 4);
 }
 
 void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level) {
@@ -80,10 +96,8 @@ static LLVMValueRef packed_b(const Pairs2d *p, LLVMValueRef to, LLVMValueRef j,
     return emit_gep(e, e->f32, to, emit_add(e, at, emit_rem(e, j, strip)));
 }
 
-/* vl words of k from w on of vl rows of A from row i on, to packed rows; `to` is where row i
- * has w. */
-static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
-                        LLVMValueRef w, bool tail) {
+void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
+                       LLVMValueRef w, bool tail) {
     Emit *e = p->e;
     const PairsMatmul *s = p->s;
     LLVMValueRef v[16], last = emit_i64(e, s->m - 1);
@@ -98,6 +112,10 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
         } else {
             if (tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
             v[t] = column_words(p, a, n, s->a_k, i, some);
+            LLVMValueRef there =
+                LLVMBuildICmp(e->b, LLVMIntSGT, left, emit_i64(e, t), "");
+            if (tail && p->a_tiles)
+                v[t] = emit_select(e, there, v[t], LLVMConstNull(e->vi32));
         }
     }
     if (s->a_k != 1) {
@@ -109,7 +127,7 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
         LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
         LLVMValueRef n =
             emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
-        if (tail || s->m % e->vl) mask = emit_tail_mask(e, n);
+        if (!p->a_tiles && (tail || s->m % e->vl)) mask = emit_tail_mask(e, n);
         LLVMValueRef x = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
         emit_store(e, x, emit_at(e, e->f32, to, t * p->a_row), mask, 4);
     }
@@ -152,7 +170,7 @@ static void pack_a_rows(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef i,
     loop_begin(e, &l[1], lo[!words], hi[!words], e->vl, 0, NULL);
     LLVMValueRef w = l[words].i, row = l[!words].i;
     LLVMValueRef to = emit_plus(e, emit_sub(e, w, w0), emit_sub(e, row, row0), p->a_row);
-    pack_a_tile(p, a, emit_gep(e, e->f32, ws, to), row, w, tail);
+    pairs_pack_a_tile(p, a, emit_gep(e, e->f32, ws, to), row, w, tail);
     loop_end(e, &l[1], NULL);
     loop_end(e, &l[0], NULL);
 }

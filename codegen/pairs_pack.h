@@ -19,6 +19,7 @@ typedef struct Pairs2d {
     int64_t words;         /* of k */
     int64_t block_words;   /* of a block, at most */
     bool packs_a;
+    bool a_tiles; /* into tiles of 16 x 16 words: what is beyond k in one is 0 */
     int64_t slab_rows, slab_words; /* without packing all of A */
     int64_t a_row;                 /* words from row to row of A, packed or not */
     int64_t rows;                  /* of a block, at most */
@@ -27,14 +28,32 @@ typedef struct Pairs2d {
 } Pairs2d;
 
 enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, POINTERS };
-enum { SLOT_ROW = POINTERS, SLOT_ROWS_END, SLOT_WORD, SLOT_WORDS_END, SLOTS };
+enum {
+    SLOT_ROW = POINTERS,
+    SLOT_ROWS_END,
+    SLOT_WORD,
+    SLOT_WORDS_END,
+    SLOT_PANEL,
+    SLOT_PANELS_END,
+    SLOTS
+};
 
 LLVMTypeRef pairs_number_type(const Pairs2d *p); /* of A and B */
 LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i);
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i);
+void pairs_set_number(const Pairs2d *p, LLVMValueRef ctx, int slot, LLVMValueRef n);
+/* Runs the function on all items, alone where that is quicker; part: its name, behind the
+ * product's. */
+void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, const char *part,
+               LLVMValueRef items);
 /* level: 3 to all caches, 2 to all but the first. */
 void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level);
 
+/* vl words of k from w on of vl rows of A from row i on, to packed rows a_row words apart; `to`
+ * is where row i has w. tail: they may reach beyond k, where without a_tiles nothing is
+ * written. */
+void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
+                       LLVMValueRef w, bool tail);
 /* How many items pack_a has for `rows` rows. */
 LLVMValueRef pairs_pack_a_items(const Pairs2d *p, LLVMValueRef rows);
 /* void name.pack(ctx, begin, end, thread): of the slab in ctx, to the start of the workspace.

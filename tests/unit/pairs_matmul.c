@@ -74,8 +74,10 @@ static void set_number(const PairsMatmul *s, void *c, int64_t i, float v) {
 
 static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *b,
                            const float *bias, const void *old, const void *c) {
+    /* of a large product some elements, in all rows and columns */
+    int64_t step = s->m * s->n * s->k > 1 << 27 ? 37 : 1;
     for (int64_t i = 0; i < s->m; i++)
-        for (int64_t j = 0; j < s->n; j++) {
+        for (int64_t j = i % step; j < s->n; j += step) {
             double sum = 0, size = 0;
             for (int64_t l = 0; l < s->k; l++) {
                 double x = element(a, i, l) * element(b, l, j);
@@ -125,8 +127,9 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
     int64_t count = m * s.c_m + 2 * GUARD;
     int64_t bytes = pairs_matmul_workspace_bytes(&s, MIN(vl, 16));
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
-    void *c = arena_alloc(mem, (size_t)count * 4),
-         *old = arena_alloc(mem, (size_t)count * 4);
+    /* C begins with a line, as GUARD numbers are whole ones */
+    void *c = aligned_alloc(64, (size_t)align_up(count * 4));
+    void *old = arena_alloc(mem, (size_t)count * 4);
     for (int64_t j = 0; j < n; j++) bias[j] = (float)(j % 7) - 3;
     for (int64_t i = 0; i < count; i++) set_number(&s, old, i, (float)(i % 5) - 2);
     memcpy(c, old, (size_t)count * 4);
@@ -141,6 +144,7 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
     }
     for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
     free(ws);
+    free(c);
     arena_free(mem);
 }
 
@@ -212,6 +216,31 @@ TEST_LABEL_OF(narrow_slabs, SLOW);
 TEST_LABEL_OF(narrow_slabs, RELEASED);
 TEST(narrow_slabs) {
     slabs(8);
+}
+
+/* Tile registers: results whose rows are whole lines, and others; several panels, groups of them,
+ * blocks of rows and of k; with each of them all orders of factors. */
+TEST_LABEL_OF(tile_blocks, SLOW);
+TEST_LABEL_OF(tile_blocks, RELEASED);
+TEST(tile_blocks) {
+    static const int64_t size[][3] = {{70, 96, 150}, {100, 300, 70}, {40, 560, 100}};
+    static const int how[] = {ROUNDS, 4, 8, 8 | ROUNDS, 4 | ROUNDS};
+    for (int n = 0; n < 60; n++) {
+        const int64_t *z = size[n % 3];
+        int64_t to_line = n % 2 ? 0 : round_up(z[1], 32) - z[1];
+        try_blocks(z[0], z[1], z[2], n / 2 % 4 | how[n % 5], (int)(to_line + n % 2),
+                   1 + n % 3, EMULATED, n % 4 ? 32 * (n % 3) : 0,
+                   n % 7 ? 16 * (n % 4) : 0);
+    }
+}
+
+/* Slabs of rows of an A that lies across, packed for several groups of panels, and of k. */
+TEST_LABEL_OF(tile_slabs_across, SLOW);
+TEST_LABEL_OF(tile_slabs_across, RELEASED);
+TEST_LIMIT(tile_slabs_across, 120) {
+    try_one(1200, 300, 8192, 1 | ROUNDS, 4, 2, EMULATED);
+    try_one(320, 300, 30000, 1, 4, 2, EMULATED);
+    try_one(320, 300, 30000, 2 | 8, 4, 2, EMULATED);
 }
 
 /* Several blocks of rows and of k, also where the rule has one. */

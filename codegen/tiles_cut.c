@@ -1,0 +1,145 @@
+/* tiles_cut.c - what products by tile registers are cut into (tiles_parts.h).
+ *
+ * Four tiles of sums take a tile of A or B for each product of tiles, 1 kB in 16 cycles. Measured
+ * on an Intel Xeon with AMX (Emerald Rapids), a thread: in that time the first cache gives two
+ * of them, the second one, the last a quarter and memory an eighth. So what B has for 32 columns
+ * and a block of k stays in the first cache, A's rows and the sums of blocks before in the
+ * second. */
+#include "codegen/tiles_matmul.h"
+#include "codegen/tiles_parts.h"
+
+enum {
+    PANEL = 16 * TILES_SIDE,        /* columns of a panel, at most */
+    FLUSHED_PANEL = 8 * TILES_SIDE, /* beside all of its sums */
+    A_BYTES = 768 << 10,            /* of a block of rows of A */
+    SUMS_BYTES = 768 << 10,         /* of its sums, if they are kept */
+    BLOCK_WORDS = 320,              /* of k, at most: 40 kB of B for 32 columns */
+    ONE_BLOCK_WORDS = 384,          /* if there is no other */
+    SLAB_BYTES = 16 << 20,          /* of A or B, packed */
+    SOME_PANELS = 3,                /* of a slab, at least */
+    ITEMS_A_THREAD = 4, /* at least, where there are rows and columns for it */
+};
+
+static int64_t words_of(const PairsMatmul *s) {
+    int64_t words = divided_up(s->k, 2), most = s->block_words;
+    if (!most) most = words <= ONE_BLOCK_WORDS ? ONE_BLOCK_WORDS : BLOCK_WORDS;
+    words = divided_up(words, divided_up(words, most)); /* in blocks of the same length */
+    return round_up(words, TILES_SIDE);
+}
+
+/* A takes half of its room where sums are kept beside it. */
+static int64_t rows_of(const PairsMatmul *s) {
+    if (s->block_rows) return s->block_rows;
+    int64_t bytes = words_of(s) < divided_up(s->k, 2) ? A_BYTES / 2 : A_BYTES;
+    return MAX(TILES_WIDE, bytes / 4 / words_of(s) / TILES_WIDE * TILES_WIDE);
+}
+
+bool tiles_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
+    PairsMatmul like = *y;
+    like.block_rows = x->block_rows, like.block_words = x->block_words;
+    return !memcmp(x, &like, sizeof like) &&
+           MIN(rows_of(x), x->m) == MIN(rows_of(y), y->m) && words_of(x) == words_of(y);
+}
+
+int64_t tiles_panel_bytes(const Pairs2d *p) {
+    return p->b_words * p->panel * 4;
+}
+
+int64_t tiles_k_blocks(const Pairs2d *p) {
+    return divided_up(p->slab_words, p->block_words);
+}
+
+/* Slabs of whole rows and columns where one has some of them, else of a part of k. */
+static void cut_slabs(Tiles2d *t) {
+    Pairs2d *p = &t->p;
+    const PairsMatmul *s = p->s;
+    t->shares_b = s->m > rows_of(s);
+    bool across = s->a_k != 1;
+    int64_t rows = across ? MIN(s->m, 2 * rows_of(s)) : 0;
+    int64_t columns = t->shares_b ? MIN(p->panels, SOME_PANELS) * p->panel : 0;
+    int64_t blocks = divided_up(p->words, p->block_words);
+    int64_t most = SLAB_BYTES / 4 / MAX(MAX(rows, columns), 1) / p->block_words;
+    blocks = divided_up(blocks, divided_up(blocks, MAX(1, most)));
+    p->slab_words = MIN(p->words, blocks * p->block_words);
+    p->slab_rows = s->m;
+    if (across) {
+        rows = MAX(rows_of(s), SLAB_BYTES / 4 / p->slab_words / TILES_WIDE * TILES_WIDE);
+        p->slab_rows = round_up(divided_up(s->m, divided_up(s->m, rows)), TILES_WIDE);
+    }
+    t->slab_panels = p->panels;
+    if (t->shares_b) {
+        most = MAX(1, SLAB_BYTES / (tiles_panel_bytes(p) * tiles_k_blocks(p)));
+        t->slab_panels = divided_up(p->panels, divided_up(p->panels, most));
+        t->b_bytes = align_up(t->slab_panels * tiles_k_blocks(p) * tiles_panel_bytes(p));
+    }
+}
+
+/* Rows of an item, and how many panels it has. */
+static void cut_items(Tiles2d *t) {
+    Pairs2d *p = &t->p;
+    const PairsMatmul *s = p->s;
+    int64_t wanted = s->threads > 1 ? (int64_t)ITEMS_A_THREAD * s->threads : 1;
+    int64_t blocks = divided_up(p->slab_rows, rows_of(s));
+    blocks = MAX(blocks, divided_up(wanted, t->slab_panels));
+    p->rows = round_up(divided_up(p->slab_rows, blocks), TILES_WIDE);
+    blocks = divided_up(p->slab_rows, p->rows);
+    t->group = t->slab_panels;
+    if (p->adds_up && !p->whole_sums)
+        t->group = MAX(1, MIN(t->group, SUMS_BYTES / 4 / p->rows / p->panel));
+    int64_t groups =
+        MAX(divided_up(t->slab_panels, t->group), divided_up(wanted, blocks));
+    t->group = divided_up(t->slab_panels, MIN(groups, t->slab_panels));
+}
+
+bool tiles_keep_sums(const Tiles2d *t) {
+    return t->p.adds_up || t->flushes;
+}
+
+Tiles2d tiles_of(const PairsMatmul *s) {
+    Tiles2d t = {.p = {.s = s,
+                       .strip = TILES_SIDE,
+                       .a_row = TILES_SIDE,
+                       .a_tiles = true,
+                       .per_word = 2,
+                       .number_bytes = 2,
+                       .words = divided_up(s->k, 2),
+                       .block_words = words_of(s)}};
+    Pairs2d *p = &t.p;
+    t.streams = !s->adds && s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
+    t.flushes = !s->adds && !t.streams;
+    int64_t most = t.flushes ? FLUSHED_PANEL : PANEL;
+    p->panel = round_up(divided_up(s->n, divided_up(s->n, most)), TILES_WIDE);
+    p->panels = divided_up(s->n, p->panel);
+    p->b_words = p->block_words + 1; /* else strips would meet in few sets of a cache */
+    t.sums_row = p->panel + TILES_SIDE;
+    cut_slabs(&t);
+    p->adds_up = p->words > p->block_words;
+    p->whole_sums = p->slab_words < p->words;
+    cut_items(&t);
+    most = MIN(round_up(p->slab_rows, TILES_WIDE), p->rows);
+    p->packs_a = s->a_k != 1 && t.group < t.slab_panels;
+    t.a_block =
+        TILES_WIDE * round_up(p->packs_a ? p->slab_words : p->block_words, TILES_SIDE);
+    if (p->packs_a)
+        p->a_bytes =
+            align_up(round_up(p->slab_rows, TILES_WIDE) / TILES_WIDE * t.a_block * 4);
+    else
+        t.own_a_bytes = align_up(most / TILES_WIDE * t.a_block * 4);
+    if (p->whole_sums)
+        p->all_sums_bytes =
+            align_up(round_up(p->slab_rows, TILES_WIDE) * p->panels * t.sums_row * 4);
+    else if (tiles_keep_sums(&t))
+        p->sums_bytes = align_up(most * (p->adds_up ? t.group : 1) * t.sums_row * 4);
+    t.own_b_bytes = t.shares_b ? 0 : tiles_panel_bytes(p);
+    p->thread_bytes = align_up(t.own_a_bytes + p->sums_bytes + t.own_b_bytes);
+    return t;
+}
+
+int64_t tiles_shared_bytes(const Tiles2d *t) {
+    return t->p.a_bytes + t->p.all_sums_bytes + t->b_bytes;
+}
+
+int64_t tiles_matmul_workspace_bytes(const PairsMatmul *s) {
+    Tiles2d t = tiles_of(s);
+    return tiles_shared_bytes(&t) + s->threads * t.p.thread_bytes;
+}

@@ -1,0 +1,382 @@
+/* tiles_matmul.c - see tiles_matmul.h.
+ *     void name(a, b, bias, c, ws):
+ *         for each slab of columns, rows and k:
+ *             in parallel: share     B for all rows, where there are several blocks of them
+ *             in parallel: pack      A that lies across, for all groups of panels
+ *             in parallel, items: body
+ *     void body(ctx, begin, end, thread):
+ *         for item (a block of rows and a group of panels):
+ *             for each block of k: the rows of A to tiles, where they are not packed yet
+ *                 for each panel: pack B, where it is not shared
+ *                     for each tile of C: sums = A B (+ sums of the blocks before)
+ *                         C = sums (+ bias) (+ C), while the next tile's product runs
+ * Rows of A are put into tiles even where they could be read as they are: rows that are a power of
+ * two apart meet in few sets of the first cache, which costs an eighth of the rate. */
+#include "codegen/tiles_matmul.h"
+#include "codegen/gemm_tiles.h"
+#include "codegen/tiles_parts.h"
+
+enum { PACK_ROWS = 4 * TILES_WIDE }; /* of A, at a time */
+
+/* Where the shared B has the block of k at `word` of a panel. */
+static LLVMValueRef shared_b(const Tiles2d *t, LLVMValueRef ctx, LLVMValueRef panel,
+                             LLVMValueRef word) {
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    panel = emit_sub(e, panel, pairs_number(p, ctx, SLOT_PANEL));
+    LLVMValueRef block = emit_sub(e, word, pairs_number(p, ctx, SLOT_WORD));
+    block = emit_div(e, block, emit_i64(e, p->block_words));
+    LLVMValueRef at = emit_plus(e, panel, block, t->slab_panels);
+    at = emit_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes), at,
+                   tiles_panel_bytes(p));
+    return emit_gep(e, e->i8, pairs_slot(p, ctx, SLOT_WS), at);
+}
+
+static LLVMValueRef column_of(const Pairs2d *p, LLVMValueRef panel) {
+    return emit_mul(p->e, panel, emit_i64(p->e, p->panel));
+}
+
+/* Blocks of k that the slab of now has. */
+static LLVMValueRef blocks_now(const Pairs2d *p, LLVMValueRef ctx) {
+    Emit *e = p->e;
+    LLVMValueRef words = emit_sub(e, pairs_number(p, ctx, SLOT_WORDS_END),
+                                  pairs_number(p, ctx, SLOT_WORD));
+    words = emit_add(e, words, emit_i64(e, p->block_words - 1));
+    return emit_div(e, words, emit_i64(e, p->block_words));
+}
+
+/* void name.share(ctx, begin, end, thread): packs blocks of k of the slab's panels. */
+static LLVMValueRef share_emit(const Tiles2d *t) {
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
+    LLVMValueRef fn = emit_func(e, arena_printf(e->mem, "%s.share", p->name), e->void_,
+                                params, 4, true);
+    LLVMValueRef ctx = emit_param(e, 0), blocks = blocks_now(p, ctx);
+    LLVMValueRef first = pairs_number(p, ctx, SLOT_WORD);
+    LLVMValueRef end = pairs_number(p, ctx, SLOT_WORDS_END);
+    Loop items;
+    loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    LLVMValueRef panel = emit_div(e, items.i, blocks);
+    panel = emit_add(e, pairs_number(p, ctx, SLOT_PANEL), panel);
+    LLVMValueRef word = emit_plus(e, first, emit_rem(e, items.i, blocks), p->block_words);
+    LLVMValueRef words =
+        emit_imin(e, emit_sub(e, end, word), emit_i64(e, p->block_words));
+    pairs_pack_b(p, pairs_slot(p, ctx, SLOT_B), shared_b(t, ctx, panel, word),
+                 column_of(p, panel), word, words);
+    loop_end(e, &items, NULL);
+    emit_ret(e, NULL);
+    return fn;
+}
+
+/* The lines that the next words of rows `row` and on are in, where A lies across: of memory
+ * so far apart no cache guesses the next. */
+static void fetch_across(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
+                         LLVMValueRef word) {
+    const PairsMatmul *s = t->p.s;
+    Emit *e = t->p.e;
+    const int64_t bytes = 2 * PACK_ROWS + (2 * s->a_k % LINE_BYTES ? LINE_BYTES : 0);
+    LLVMValueRef next = emit_add(e, word, emit_i64(e, TILES_SIDE));
+    LLVMValueRef at = emit_gep(e, e->i16, a, emit_plus(e, row, next, 2 * s->a_k));
+    for (int x = 0; x < 2 * TILES_SIDE; x++)
+        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+            pairs_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_k + byte), false, 3);
+}
+
+/* Words `word` and on of `rows` rows of A from `row` on, at most PACK_ROWS, `count` of them, to
+ * tiles. */
+static void pack_rows(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMValueRef row,
+                      LLVMValueRef rows, LLVMValueRef word, LLVMValueRef count) {
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    LLVMValueRef side = emit_i64(e, TILES_SIDE), end = emit_add(e, word, count);
+    LLVMValueRef whole =
+        emit_i64(e, p->s->k / 2 / TILES_SIDE * TILES_SIDE); /* of all words */
+    whole = emit_imax(e, word, emit_imin(e, end, whole));
+    whole = emit_sub(e, whole, word);
+    whole = emit_mul(e, emit_div(e, whole, side), side);
+    for (int tail = 0; tail <= (p->s->k % TILES_WIDE > 0); tail++) {
+        Loop l, blocks;
+        loop_begin(e, &l, tail ? whole : emit_i64(e, 0), tail ? count : whole, TILES_SIDE,
+                   0, NULL);
+        LLVMValueRef w = emit_add(e, word, l.i);
+        if (p->s->a_k != 1 && !tail) fetch_across(t, a, row, w);
+        loop_begin(e, &blocks, emit_i64(e, 0), rows, TILES_SIDE, 0, NULL);
+        LLVMValueRef block = emit_div(e, blocks.i, emit_i64(e, TILES_WIDE));
+        LLVMValueRef at =
+            emit_mul(e, emit_rem(e, blocks.i, emit_i64(e, TILES_WIDE)), side);
+        at = emit_plus(e, emit_plus(e, at, l.i, TILES_WIDE), block, t->a_block);
+        pairs_pack_a_tile(p, a, emit_gep(e, e->f32, to, at), emit_add(e, row, blocks.i),
+                          w, tail);
+        loop_end(e, &blocks, NULL);
+        loop_end(e, &l, NULL);
+    }
+}
+
+/* void name.pack(ctx, begin, end, thread): packs PACK_ROWS rows an item, of the slab. */
+static LLVMValueRef pack_emit(const Tiles2d *t) {
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
+    LLVMValueRef fn =
+        emit_func(e, arena_printf(e->mem, "%s.pack", p->name), e->void_, params, 4, true);
+    LLVMValueRef ctx = emit_param(e, 0), word = pairs_number(p, ctx, SLOT_WORD);
+    LLVMValueRef count = emit_sub(e, pairs_number(p, ctx, SLOT_WORDS_END), word);
+    LLVMValueRef most = emit_i64(e, PACK_ROWS);
+    Loop items;
+    loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    LLVMValueRef row = emit_plus(e, pairs_number(p, ctx, SLOT_ROW), items.i, PACK_ROWS);
+    LLVMValueRef left = emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), row);
+    LLVMValueRef to =
+        emit_mul(e, items.i, emit_i64(e, PACK_ROWS / TILES_WIDE * t->a_block));
+    to = emit_gep(e, e->f32, pairs_slot(p, ctx, SLOT_WS), to);
+    pack_rows(t, pairs_slot(p, ctx, SLOT_A), to, row, emit_imin(e, left, most), word,
+              count);
+    loop_end(e, &items, NULL);
+    emit_ret(e, NULL);
+    return fn;
+}
+
+/* A thread's rows of A, for a block of k. */
+static void pack_own(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMValueRef row,
+                     LLVMValueRef rows, LLVMValueRef word, LLVMValueRef count) {
+    Emit *e = t->p.e;
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), rows, PACK_ROWS, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, t->a_block / TILES_WIDE));
+    LLVMValueRef left = emit_imin(e, emit_sub(e, rows, l.i), emit_i64(e, PACK_ROWS));
+    pack_rows(t, a, emit_gep(e, e->f32, to, at), emit_add(e, row, l.i), left, word,
+              count);
+    loop_end(e, &l, NULL);
+}
+
+/* What the threads of a body see. */
+typedef struct Item {
+    const Tiles2d *t;
+    LLVMValueRef ctx, own_a, sums, own_b; /* of the thread */
+    LLVMValueRef i, row, rows;            /* in the slab, in C; how many */
+    LLVMValueRef panel, panels_end;
+    LLVMValueRef first, end; /* words of the slab */
+} Item;
+
+/* Where B has what is packed after a panel: the next one, or the first of the next block of k. */
+static LLVMValueRef next_of_b(const Item *m, LLVMValueRef panel, LLVMValueRef word) {
+    const Pairs2d *p = &m->t->p;
+    Emit *e = p->e;
+    LLVMValueRef next = emit_add(e, panel, emit_i64(e, 1));
+    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, m->panels_end, "");
+    LLVMValueRef behind = emit_add(e, word, emit_i64(e, p->block_words));
+    LLVMValueRef ends = LLVMBuildICmp(e->b, LLVMIntSGE, behind, m->end, "");
+    LLVMValueRef j = column_of(p, emit_select(e, more, next, m->panel));
+    LLVMValueRef k = emit_select(e, more, word, emit_select(e, ends, m->first, behind));
+    j = emit_mul(e, j, emit_i64(e, p->s->b_n));
+    return emit_gep(e, e->i16, pairs_slot(p, m->ctx, SLOT_B),
+                    emit_plus(e, j, k, 2 * p->s->b_k));
+}
+
+/* Of a panel: behind those of the group's before or, where sums outlive an item, of all before. */
+static LLVMValueRef sums_of(const Item *m, LLVMValueRef panel) {
+    const Pairs2d *p = &m->t->p;
+    Emit *e = p->e;
+    int64_t rows = p->whole_sums ? round_up(p->slab_rows, TILES_WIDE) : p->rows;
+    LLVMValueRef all = m->sums, at = panel, row = emit_i64(e, 0);
+    if (p->whole_sums) {
+        all = emit_at(e, e->i8, pairs_slot(p, m->ctx, SLOT_WS), p->a_bytes);
+        row = m->i;
+    } else {
+        at = p->adds_up ? emit_sub(e, panel, m->panel) : row;
+    }
+    at = emit_mul(e, emit_plus(e, row, at, rows), emit_i64(e, m->t->sums_row));
+    return emit_gep(e, e->f32, all, at);
+}
+
+/* A panel's product of a block of k; a: the rows' words of that block. */
+static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
+                       LLVMValueRef word, LLVMValueRef words) {
+    const Tiles2d *t = m->t;
+    const Pairs2d *p = &t->p;
+    const PairsMatmul *s = p->s;
+    Emit *e = p->e;
+    LLVMValueRef j = column_of(p, panel);
+    TilesBlock at = {.t = t,
+                     .c = pairs_slot(p, m->ctx, SLOT_C),
+                     .bias = s->bias ? pairs_slot(p, m->ctx, SLOT_BIAS) : NULL,
+                     .i = m->row,
+                     .j = j,
+                     .rows = m->rows,
+                     .words = words};
+    at.aligned = emit_begins_line(e, at.c);
+    LLVMValueRef left = emit_sub(e, emit_i64(e, p->words), word);
+    if (p->adds_up) {
+        at.last = LLVMBuildICmp(e->b, LLVMIntSLE, left, emit_i64(e, p->block_words), "");
+    }
+    if (tiles_keep_sums(t)) at.sums = sums_of(m, panel);
+    if (t->shares_b) {
+        at.packed = shared_b(t, m->ctx, panel, word);
+    } else {
+        at.packed = m->own_b;
+        at.next_b = next_of_b(m, panel, word);
+        pairs_pack_b(p, pairs_slot(p, m->ctx, SLOT_B), at.packed, j, word, words);
+    }
+    LLVMValueRef never = LLVMConstNull(LLVMInt1TypeInContext(e->ctx));
+    GemmCarry carry = {tiles_kept_sums, t->sums_row, NULL, t->flushes ? never : at.last};
+    carry.first = LLVMBuildICmp(e->b, LLVMIntEQ, word, emit_i64(e, 0), "");
+    GemmUser user = {.ctx = &at,
+                     .take = tiles_take_row,
+                     .carry = tiles_keep_sums(t) ? &carry : NULL,
+                     .step = tiles_fetch_step,
+                     .rows = true};
+    GemmStrides strides = {.a_block = t->a_block,
+                           .b_row = TILES_SIDE,
+                           .b_col = p->b_words,
+                           .pairs = true,
+                           .user = &user,
+                           .a_streams = true};
+    LLVMValueRef n = emit_i64(e, round_up(s->n, TILES_WIDE));
+    n = emit_imin(e, emit_sub(e, n, j), emit_i64(e, p->panel));
+    gemm_emit(e, &strides, GEMM_SET, a, at.packed, NULL, NULL, m->rows, n, words);
+    if (!t->flushes) return;
+    If f;
+    if (at.last) if_begin(e, &f, at.last);
+    tiles_flush(&at);
+    if (at.last) if_end(e, &f);
+}
+
+static void item_emit(const Item *m) {
+    const Tiles2d *t = m->t;
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    Loop k, panels;
+    loop_begin(e, &k, m->first, m->end, p->block_words, 0, NULL);
+    LLVMValueRef words =
+        emit_imin(e, emit_sub(e, m->end, k.i), emit_i64(e, p->block_words));
+    LLVMValueRef a = m->own_a;
+    if (!p->packs_a) {
+        pack_own(t, pairs_slot(p, m->ctx, SLOT_A), a, m->row, m->rows, k.i, words);
+    } else {
+        a = emit_mul(e, emit_sub(e, k.i, m->first), emit_i64(e, TILES_WIDE));
+        a = emit_plus(e, a, m->i, t->a_block / TILES_WIDE);
+        a = emit_gep(e, e->f32, pairs_slot(p, m->ctx, SLOT_WS), a);
+    }
+    loop_begin(e, &panels, m->panel, m->panels_end, 1, 0, NULL);
+    panel_emit(m, a, panels.i, k.i, words);
+    loop_end(e, &panels, NULL);
+    loop_end(e, &k, NULL);
+}
+
+/* Groups of panels that a slab of columns has. */
+static LLVMValueRef groups_of(const Tiles2d *t, LLVMValueRef ctx) {
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    LLVMValueRef panels = emit_sub(e, pairs_number(p, ctx, SLOT_PANELS_END),
+                                   pairs_number(p, ctx, SLOT_PANEL));
+    return emit_div(e, emit_add(e, panels, emit_i64(e, t->group - 1)),
+                    emit_i64(e, t->group));
+}
+
+static LLVMValueRef body_emit(const Tiles2d *t) {
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
+    LLVMValueRef fn =
+        emit_func(e, arena_printf(e->mem, "%s.body", p->name), e->void_, params, 4, true);
+    LLVMValueRef ctx = emit_param(e, 0), groups = groups_of(t, ctx);
+    LLVMValueRef at = emit_plus(e, emit_i64(e, tiles_shared_bytes(t)), emit_param(e, 3),
+                                p->thread_bytes);
+    LLVMValueRef work = emit_gep(e, e->i8, pairs_slot(p, ctx, SLOT_WS), at);
+    Item m = {.t = t,
+              .ctx = ctx,
+              .own_a = work,
+              .sums = emit_at(e, e->i8, work, t->own_a_bytes),
+              .own_b = emit_at(e, e->i8, work, t->own_a_bytes + p->sums_bytes),
+              .first = pairs_number(p, ctx, SLOT_WORD),
+              .end = pairs_number(p, ctx, SLOT_WORDS_END)};
+    LLVMValueRef row = pairs_number(p, ctx, SLOT_ROW);
+    LLVMValueRef rows = emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), row);
+    Loop items;
+    gemm_tiles_begin(e);
+    loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    m.i = emit_mul(e, emit_div(e, items.i, groups), emit_i64(e, p->rows));
+    m.row = emit_add(e, row, m.i);
+    m.rows = emit_imin(e, emit_sub(e, rows, m.i), emit_i64(e, p->rows));
+    m.panel = emit_plus(e, pairs_number(p, ctx, SLOT_PANEL), emit_rem(e, items.i, groups),
+                        t->group);
+    m.panels_end = emit_imin(e, emit_add(e, m.panel, emit_i64(e, t->group)),
+                             pairs_number(p, ctx, SLOT_PANELS_END));
+    item_emit(&m);
+    loop_end(e, &items, NULL);
+    gemm_tiles_end(e);
+    if (!p->s->adds) emit_stream_end(e);
+    emit_ret(e, NULL);
+    return fn;
+}
+
+/* The functions of a product; NULL: there is nothing to do. */
+typedef struct Parts {
+    LLVMValueRef share, pack, body;
+} Parts;
+
+static LLVMValueRef set_range(const Pairs2d *p, LLVMValueRef ctx, int slot,
+                              LLVMValueRef from, int64_t count, int64_t all) {
+    Emit *e = p->e;
+    LLVMValueRef end = emit_add(e, from, emit_i64(e, count));
+    end = emit_imin(e, end, emit_i64(e, all));
+    pairs_set_number(p, ctx, slot, from);
+    pairs_set_number(p, ctx, slot + 1, end);
+    return emit_sub(e, end, from);
+}
+
+/* A slab of columns, rows and words of k. What all words of k have room for is packed once: B with
+ * the first rows, A with the first columns if it has no other rows. */
+static void slab(const Tiles2d *t, LLVMValueRef ctx, const Parts *f, LLVMValueRef panel,
+                 LLVMValueRef row, LLVMValueRef word) {
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    LLVMValueRef panels = set_range(p, ctx, SLOT_PANEL, panel, t->slab_panels, p->panels);
+    LLVMValueRef rows = set_range(p, ctx, SLOT_ROW, row, p->slab_rows, p->s->m);
+    set_range(p, ctx, SLOT_WORD, word, p->slab_words, p->words);
+    LLVMValueRef zero = emit_i64(e, 0);
+    If first;
+    if (f->share) {
+        bool kept = !p->whole_sums;
+        if (kept) if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, row, zero, ""));
+        pairs_run(p, ctx, f->share, "share", emit_mul(e, panels, blocks_now(p, ctx)));
+        if (kept) if_end(e, &first);
+    }
+    LLVMValueRef strips = emit_add(e, rows, emit_i64(e, PACK_ROWS - 1));
+    strips = emit_div(e, strips, emit_i64(e, PACK_ROWS));
+    if (f->pack) {
+        bool kept = !p->whole_sums && p->slab_rows >= p->s->m;
+        if (kept) if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, panel, zero, ""));
+        pairs_run(p, ctx, f->pack, "pack", strips);
+        if (kept) if_end(e, &first);
+    }
+    LLVMValueRef blocks = emit_add(e, rows, emit_i64(e, p->rows - 1));
+    blocks = emit_div(e, blocks, emit_i64(e, p->rows));
+    pairs_run(p, ctx, f->body, "body", emit_mul(e, blocks, groups_of(t, ctx)));
+}
+
+void tiles_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
+    Tiles2d t = tiles_of(s);
+    Pairs2d *p = &t.p;
+    check(e->tiles != TILES_NONE && e->vl == TILES_SIDE);
+    p->e = e;
+    p->name = name;
+    Parts parts = {t.shares_b ? share_emit(&t) : NULL, p->packs_a ? pack_emit(&t) : NULL,
+                   body_emit(&t)};
+    LLVMTypeRef params[POINTERS];
+    for (int i = 0; i < POINTERS; i++) params[i] = e->ptr;
+    emit_func(e, name, e->void_, params, POINTERS, true);
+    LLVMValueRef ctx = emit_alloca(e, SLOTS * 8), zero = emit_i64(e, 0);
+    for (int i = 0; i < POINTERS; i++)
+        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
+    Loop panels, rows, words;
+    loop_begin(e, &panels, zero, emit_i64(e, p->panels), t.slab_panels, 0, NULL);
+    loop_begin(e, &rows, zero, emit_i64(e, s->m), p->slab_rows, 0, NULL);
+    loop_begin(e, &words, zero, emit_i64(e, p->words), p->slab_words, 0, NULL);
+    slab(&t, ctx, &parts, panels.i, rows.i, words.i);
+    loop_end(e, &words, NULL);
+    loop_end(e, &rows, NULL);
+    loop_end(e, &panels, NULL);
+    emit_ret(e, NULL);
+}
