@@ -56,7 +56,8 @@ static void dot_bf16(void) {
                "vzeroupper");
 }
 
-/* Six tiles of sums; a tile product is 16 x 16 sums of 32 products. */
+/* Six tiles of sums; a tile product is 16 x 16 sums of 32 products. Of numbers: where all are 0
+ * the clock of an Intel Xeon (Emerald Rapids) is up to a quarter higher. */
 enum { TILE_CHAINS = 6, TILE_FLOPS = 2 * 16 * 16 * 32 };
 
 static void tiles_bf16(void) {
@@ -66,11 +67,17 @@ static void tiles_bf16(void) {
         uint8_t rows[16];
     } shape = {.palette = 1};
     for (int i = 0; i < 8; i++) shape.row_bytes[i] = 64, shape.rows[i] = 16;
-    int64_t left = LOOPS / 4;
+    uint16_t factor[2][16 * 32];
+    uint32_t bits = 1;
+    for (int i = 0; i < 2 * 16 * 32; i++) { /* 1 to 2, of either sign */
+        bits = bits * 1664525 + 1013904223;
+        factor[i / 512][i % 512] = (uint16_t)(0x3f80 | (bits >> 16 & 0x807f));
+    }
+    int64_t left = LOOPS / 4, row_bytes = 64;
     __asm__ volatile("ldtilecfg %1\n\t"
                      "tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\t"
                      "tilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5\n\t"
-                     "tilezero %%tmm6\n\ttilezero %%tmm7\n\t"
+                     "tileloadd (%2,%4,1), %%tmm6\n\ttileloadd (%3,%4,1), %%tmm7\n\t"
                      "1:\n\t"
                      "tdpbf16ps %%tmm7, %%tmm6, %%tmm0\n\t"
                      "tdpbf16ps %%tmm7, %%tmm6, %%tmm1\n\t"
@@ -80,7 +87,7 @@ static void tiles_bf16(void) {
                      "tdpbf16ps %%tmm7, %%tmm6, %%tmm5\n\t"
                      "dec %0\n\tjnz 1b\n\ttilerelease"
                      : "+r"(left)
-                     : "m"(shape)
+                     : "m"(shape), "r"(factor[0]), "r"(factor[1]), "r"(row_bytes)
                      : "cc", "memory");
 }
 
