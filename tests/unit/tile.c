@@ -188,7 +188,8 @@ TEST(memory) {
             total_bytes(arena_printf(mem, "%s context.tile_size 0B", cases[i].keys));
         printf("  %s: %.0f MB, with all logits %.0f MB\n", cases[i].keys, parts / 1e6,
                whole / 1e6);
-        EXPECT(whole - parts > 0.7 * cases[i].logits_bytes);
+        /* without the logits a layer's backward is the most, so not all of them is saved */
+        EXPECT(whole - parts > 2.0 / 3 * cases[i].logits_bytes);
         arena_free(mem);
     }
 }
