@@ -7,13 +7,14 @@
  * Sums, maximum and lse are of what was not rounded. */
 #include "codegen/attention_forward.h"
 #include "codegen/attention_pack.h"
+#include "codegen/tile_ops.h"
 #include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
 
 /* A thread's scratch, in floats from its start; k, v, p: blocks of bf16. */
 typedef struct Scratch {
-    int64_t packed, out, s, max, sum, decay, k, v, p, floats;
+    int64_t packed, out, s, max, sum, decay, moved, k, v, p, floats;
 } Scratch;
 
 static Scratch scratch_of(const AttnShape *s, int64_t bq) {
@@ -23,11 +24,12 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     x.max = x.s + ATTN_BLOCK_KEYS * bq;
     x.sum = x.max + bq;
     x.decay = x.sum + bq;
-    x.k = align_up(x.decay + bq);
+    x.moved = x.decay + bq;
+    x.k = align_up(x.moved + 1);
     x.floats = x.k;
     if (s->dt != DT_BF16) return x;
     x.v = x.k + ATTN_BLOCK_KEYS * attn_words(s);
-    x.p = x.v + ATTN_BLOCK_KEYS / 2 * s->dim;
+    x.p = x.v + ATTN_BLOCK_KEYS / 2 * round_up(s->dim, 2 * TILE_SIDE);
     x.floats = align_up(x.p + ATTN_BLOCK_KEYS / 2 * bq);
     return x;
 }
@@ -59,114 +61,16 @@ size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int
     return array_bytes((size_t)floats, sizeof(float));
 }
 
-/* name.softmax(s, keys, max, sum, decay), for up to four vectors of queries. */
-static void softmax_columns(const Attn *a, int64_t first, int n) {
+/* name.PART(v, s, out, decay, keys): out[dim][bq] = out * decay + V S, or out + V S (adds);
+ * with bf16 of pairs of keys, of which there are `keys`. */
+static void values_emit(const Attn *a, const char *part, bool adds) {
     Emit *e = a->e;
-    LLVMValueRef old[4], sum[4], top[4], next[4], row, at[4];
-    LLVMValueRef zero = emit_i64(e, 0), keys = emit_param(e, 1);
-    LLVMValueRef s = emit_at(e, e->f32, emit_param(e, 0), first);
-    /* the largest score with its factor is the least without */
-    const bool least = a->times < 0;
-    for (int v = 0; v < n; v++) next[v] = attn_score_of_none(a);
-    Loop l;
-    loop_begin(e, &l, zero, keys, 1, n, next);
-    row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
-    for (int v = 0; v < n; v++) {
-        LLVMValueRef x =
-            emit_load(e, e->vf32, emit_at(e, e->f32, row, v * e->vl), NULL, 4);
-        next[v] = (least ? emit_fmin : emit_fmax)(e, x, l.carry[v]);
-    }
-    loop_end(e, &l, next);
-    for (int v = 0; v < n; v++) {
-        at[v] = emit_at(e, e->f32, emit_param(e, 2), first + v * e->vl);
-        old[v] = emit_load(e, e->vf32, at[v], NULL, 4);
-        top[v] = emit_fmax(e, old[v], attn_times(a, l.carry[v]));
-        emit_store(e, top[v], at[v], NULL, 4);
-        LLVMValueRef decay = vmath_exp2_fast(e, emit_fsub(e, old[v], top[v]));
-        at[v] = emit_at(e, e->f32, emit_param(e, 4), first + v * e->vl);
-        emit_store(e, decay, at[v], NULL, 4);
-        at[v] = emit_at(e, e->f32, emit_param(e, 3), first + v * e->vl);
-        sum[v] = emit_fmul(e, emit_load(e, e->vf32, at[v], NULL, 4), decay);
-    }
-    loop_begin(e, &l, zero, keys, 1, n, sum);
-    row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
-    for (int v = 0; v < n; v++) {
-        LLVMValueRef to = emit_at(e, e->f32, row, v * e->vl);
-        LLVMValueRef x = emit_load(e, e->vf32, to, NULL, 4);
-        LLVMValueRef p = vmath_exp2_fast(e, attn_times_less(a, x, top[v]));
-        emit_store(e, p, to, NULL, 4);
-        next[v] = emit_fadd(e, l.carry[v], p);
-    }
-    loop_end(e, &l, next);
-    for (int v = 0; v < n; v++) emit_store(e, l.carry[v], at[v], NULL, 4);
-}
-
-static void softmax_emit(const Attn *a) {
-    Emit *e = a->e;
-    attn_func(a, "softmax", "pippp");
-    for (int64_t j = 0; j < a->bq; j += 4 * e->vl) {
-        softmax_columns(a, j, (int)MIN(4, (a->bq - j) / e->vl));
-    }
-    emit_ret(e, NULL);
-}
-
-/* name.drop(s, keys, rng, index): clears what dropout drops; the scaling of what stays is
- * left to the end. index: number of the probability of key 0, query 0 of the block. */
-static void drop_emit(const Attn *a) {
-    Emit *e = a->e;
-    Loop l;
-    attn_func(a, "drop", "pipi");
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef row =
-        attn_f32(a, emit_param(e, 0), emit_mul(e, l.i, emit_i64(e, a->bq)));
-    Loop c;
-    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
-    LLVMValueRef index = emit_add(e, emit_param(e, 3), l.i);
-    index = emit_add(e, index, emit_mul(e, c.i, emit_i64(e, a->next_query)));
-    LLVMValueRef keep = attn_keep(a, emit_param(e, 2), index);
-    LLVMValueRef drop = LLVMBuildNot(e->b, keep, "");
-    emit_store(e, LLVMConstNull(e->vf32), attn_f32(a, row, c.i), drop, 4);
-    loop_end(e, &c, NULL);
-    loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
-/* name.narrow(s, keys, p): p[(keys + 1) / 2][bq] = S in pairs of keys, rounded. */
-static void narrow_emit(const Attn *a) {
-    Emit *e = a->e;
-    Loop l;
-    attn_func(a, "narrow", "pip");
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 2, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
-    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
-    LLVMValueRef to = attn_f32(a, emit_param(e, 2), emit_div(e, at, emit_i64(e, 2)));
-    LLVMValueRef next = emit_add(e, l.i, emit_i64(e, 1));
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 1), "");
-    for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef p[2];
-        for (int i = 0; i < 2; i++) {
-            LLVMValueRef from = emit_at(e, e->f32, row, i * a->bq + v);
-            p[i] = emit_load(e, e->vf32, from, NULL, 4);
-        }
-        p[1] = emit_select(e, there, p[1], LLVMConstNull(e->vf32));
-        LLVMValueRef pairs = emit_to_pairs(e, p[0], p[1]);
-        emit_store(e, pairs, emit_at(e, e->f32, to, v), NULL, 4);
-    }
-    loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
-/* name.values(v, s, out, decay, keys): out[dim][bq] = out * decay + V S; with bf16 of
- * pairs of keys, of which there are `keys`. */
-static void values_emit(const Attn *a) {
-    Emit *e = a->e;
-    GemmStrides s = {1,         a->narrow ? a->s.dim : a->kv_row,
-                     a->bq,     a->bq,
-                     a->narrow, .k_most = a->bk / 2};
-    attn_func(a, "values", "ppppi");
-    gemm_emit(e, &s, GEMM_SCALE, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2),
-              emit_param(e, 3), emit_i64(e, a->s.dim), emit_i64(e, a->bq),
-              emit_param(e, 4));
+    GemmStrides s = {1, a->narrow ? a->s.dim : a->kv_row, a->bq, a->bq, a->narrow};
+    if (a->tiles) s.a_block = attn_tiled_block(a);
+    attn_func(a, part, "ppppi");
+    gemm_emit(e, &s, adds ? GEMM_ADD : GEMM_SCALE, emit_param(e, 0), emit_param(e, 1),
+              emit_param(e, 2), adds ? NULL : emit_param(e, 3), emit_i64(e, a->s.dim),
+              emit_i64(e, a->bq), emit_param(e, 4));
     emit_ret(e, NULL);
 }
 
@@ -259,15 +163,20 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
     LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
-    if (a->narrow) {
+    if (a->narrow && !a->rows_in_place) {
         LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
         attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
         k = k_rows;
     }
     attn_block_scores(a, k, b->packed, b->scores, keys, ahead, from, &b->queries);
-    LLVMValueRef soft[] = {b->scores, keys, emit_at(e, e->f32, b->work, x.max),
-                           emit_at(e, e->f32, b->work, x.sum), b->decay};
-    attn_call(a, "softmax", soft, 5);
+    LLVMValueRef rounded = emit_at(e, e->f32, b->work, x.p);
+    LLVMValueRef soft[] = {b->scores,
+                           keys,
+                           emit_at(e, e->f32, b->work, x.max),
+                           emit_at(e, e->f32, b->work, x.sum),
+                           b->decay,
+                           rounded};
+    attn_call(a, "softmax", soft, 6);
     if (b->number) {
         LLVMValueRef drop[] = {b->scores, keys, b->rng, emit_add(e, b->number, from)};
         attn_call(a, "drop", drop, 4);
@@ -276,12 +185,23 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
         LLVMValueRef pairs = emit_at(e, e->f32, b->work, x.v);
         attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
         v = pairs;
-        p = emit_at(e, e->f32, b->work, x.p);
-        attn_call(a, "narrow", (LLVMValueRef[]){b->scores, keys, p}, 3);
+        p = rounded;
+        if (!attn_rounds_at_once(a))
+            attn_call(a, "narrow", (LLVMValueRef[]){b->scores, keys, p}, 3);
         turns = emit_div(e, emit_add(e, keys, emit_i64(e, 1)), emit_i64(e, 2));
     }
     LLVMValueRef values[] = {v, p, emit_at(e, e->f32, b->work, x.out), b->decay, turns};
+    If moved;
+    if (a->tiles) {
+        LLVMValueRef any =
+            emit_load(e, e->i32, emit_at(e, e->f32, b->work, x.moved), NULL, 4);
+        LLVMValueRef none = LLVMConstNull(e->i32);
+        if_begin(e, &moved, LLVMBuildICmp(e->b, LLVMIntEQ, any, none, ""));
+        attn_call(a, "more_values", values, 5);
+        if_else(e, &moved);
+    }
     attn_call(a, "values", values, 5);
+    if (a->tiles) if_end(e, &moved);
 }
 
 /* A block of queries of one head: the sequence, the head, its first query and how many
@@ -417,16 +337,17 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     attn_unpack_emit(&a);
     attn_scores_emit(&a, "scores");
     if (a.narrow) {
-        attn_rows_emit(&a, "rows", false);
-        attn_pairs_emit(&a, "pairs", false);
-        narrow_emit(&a);
+        if (!a.rows_in_place) attn_rows_emit(&a, "rows", false);
+        (a.tiles ? attn_tiles_emit : attn_pairs_emit)(&a, "pairs", false);
+        if (!attn_rounds_at_once(&a)) attn_narrow_emit(&a);
     }
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);
-    softmax_emit(&a);
-    if (s->dropout > 0) drop_emit(&a);
-    values_emit(&a);
+    attn_softmax_emit(&a);
+    if (s->dropout > 0) attn_drop_emit(&a);
+    values_emit(&a, "values", false);
+    if (a.tiles) values_emit(&a, "more_values", true);
     start_emit(&a);
     finish_emit(&a);
     queries_emit(&a);

@@ -141,8 +141,12 @@ static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     Operands o = {.k = scratch_at(a, work, x.k_rows), .v = scratch_at(a, work, x.v_rows)};
     o.k_keys = scratch_at(a, work, x.k_pairs);
-    attn_call(a, "rows", (LLVMValueRef[]){k, o.k, keys}, 3);
-    attn_call(a, "rows", (LLVMValueRef[]){v, o.v, keys}, 3);
+    if (a->rows_in_place) {
+        o.k = k, o.v = v;
+    } else {
+        attn_call(a, "rows", (LLVMValueRef[]){k, o.k, keys}, 3);
+        attn_call(a, "rows", (LLVMValueRef[]){v, o.v, keys}, 3);
+    }
     attn_call(a, "key_pairs", (LLVMValueRef[]){k, o.k_keys, keys}, 3);
     o.p = scratch_at(a, work, x.p_rows);
     o.ds = scratch_at(a, work, x.ds_rows);
@@ -377,7 +381,7 @@ static void body_emit(const Attn *a) {
 
 /* Functions that only bf16 has. */
 static void narrow_emit(const Attn *a) {
-    attn_rows_emit(a, "rows", false);
+    if (!a->rows_in_place) attn_rows_emit(a, "rows", false);
     attn_pairs_emit(a, "key_pairs", false);
     attn_pairs_emit(a, "query_pairs", true);
     attn_round_emit(a, "round_q", true);

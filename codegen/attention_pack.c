@@ -1,5 +1,6 @@
 /* attention_pack.c - see attention_pack.h. */
 #include "codegen/attention_pack.h"
+#include "codegen/tile_ops.h"
 
 /* Words w.. of a row of a head, `width` of them. Of bf16 every word holds two numbers,
  * maybe but the last of the head, which gets a 0. */
@@ -112,14 +113,13 @@ void attn_unpack_emit(const Attn *a) {
 typedef void (*Span)(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
                      int64_t stride);
 
-/* name.part(src, dst, rows): `span` for every step-th row and all vectors of n columns. */
-static void spans_emit(const Attn *a, const char *part, bool from_q, int step, int64_t n,
-                       Span span) {
+/* `span` for every step-th row of [from, to) and all vectors of n columns. */
+static void spans(const Attn *a, bool from_q, LLVMValueRef from, LLVMValueRef to,
+                  int step, int64_t n, Span span) {
     Emit *e = a->e;
     int64_t stride = from_q ? a->q_row : a->kv_row, whole = n / e->vl * e->vl;
     Loop rows, columns;
-    attn_func(a, part, "ppi");
-    loop_begin(e, &rows, emit_i64(e, 0), emit_param(e, 2), step, 0, NULL);
+    loop_begin(e, &rows, from, to, step, 0, NULL);
     if (whole) {
         loop_begin(e, &columns, emit_i64(e, 0), emit_i64(e, whole), e->vl, 0, NULL);
         span(a, rows.i, columns.i, e->vl, stride);
@@ -127,6 +127,14 @@ static void spans_emit(const Attn *a, const char *part, bool from_q, int step, i
     }
     if (n > whole) span(a, rows.i, emit_i64(e, whole), (int)(n - whole), stride);
     loop_end(e, &rows, NULL);
+}
+
+/* name.part(src, dst, rows): that of all rows. */
+static void spans_emit(const Attn *a, const char *part, bool from_q, int step, int64_t n,
+                       Span span) {
+    Emit *e = a->e;
+    attn_func(a, part, "ppi");
+    spans(a, from_q, emit_i64(e, 0), emit_param(e, 2), step, n, span);
     emit_ret(e, NULL);
 }
 
@@ -177,6 +185,62 @@ static void pairs_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
 
 void attn_pairs_emit(const Attn *a, const char *part, bool from_q) {
     spans_emit(a, part, from_q, 2, a->s.dim, pairs_span);
+}
+
+int64_t attn_tiled_block(const Attn *a) {
+    return round_up(a->bk / 2, TILE_SIDE) * 2 * TILE_SIDE;
+}
+
+/* Pairs of rows r0.. and columns c.. of src, as a tile with columns for rows. whole: all rows of
+ * it are there. */
+static void transposed_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef c, int width,
+                            int64_t stride, bool whole) {
+    Emit *e = a->e;
+    LLVMTypeRef halves = emit_vec(e->i16, e->vl);
+    LLVMValueRef src = emit_param(e, 0), rows = emit_param(e, 2), v[TILE_SIDE];
+    LLVMValueRef last = emit_sub(e, rows, emit_i64(e, 1)), mask = width_mask(a, width);
+    for (int t = 0; t < TILE_SIDE; t++) {
+        LLVMValueRef x[2];
+        for (int i = 0; i < 2; i++) {
+            LLVMValueRef r = emit_add(e, r0, emit_i64(e, 2 * t + i));
+            LLVMValueRef from = whole ? r : emit_imin(e, r, last);
+            x[i] = emit_load(e, halves, memory_at(a, src, from, c, stride), mask, 2);
+            if (whole) continue;
+            LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLE, r, last, "");
+            x[i] = emit_select(e, there, x[i], LLVMConstNull(halves));
+        }
+        v[t] = LLVMBuildBitCast(e->b, emit_pair_up(e, x[0], x[1]), e->vf32, "");
+    }
+    emit_transpose(e, v);
+    LLVMValueRef two = emit_i64(e, 2 * TILE_SIDE);
+    LLVMValueRef at = emit_mul(e, emit_rem(e, c, two), emit_i64(e, TILE_SIDE));
+    at = emit_plus(e, at, emit_div(e, c, two), attn_tiled_block(a));
+    at = emit_plus(e, at, emit_div(e, r0, two), 2 * TILE_WORDS);
+    LLVMValueRef to = attn_f32(a, emit_param(e, 1), at);
+    for (int t = 0; t < TILE_SIDE; t++)
+        emit_store(e, v[t], emit_at(e, e->f32, to, t * TILE_SIDE), NULL, 4);
+}
+
+static void whole_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef c, int width,
+                       int64_t stride) {
+    transposed_tile(a, r0, c, width, stride, true);
+}
+
+static void last_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef c, int width,
+                      int64_t stride) {
+    transposed_tile(a, r0, c, width, stride, false);
+}
+
+void attn_tiles_emit(const Attn *a, const char *part, bool from_q) {
+    Emit *e = a->e;
+    const int step = 2 * TILE_SIDE;
+    check(e->vl == TILE_SIDE);
+    attn_func(a, part, "ppi");
+    LLVMValueRef rows = emit_param(e, 2), whole = emit_i64(e, step);
+    whole = emit_mul(e, emit_div(e, rows, whole), whole);
+    spans(a, from_q, emit_i64(e, 0), whole, step, a->s.dim, whole_tile);
+    spans(a, from_q, whole, rows, step, a->s.dim, last_tile);
+    emit_ret(e, NULL);
 }
 
 static void round_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,

@@ -21,6 +21,10 @@ void attn_rows_emit(const Attn *a, const char *part, bool from_q);
 /* name.PART(src, dst, rows): dst[(rows + 1) / 2][dim] = pairs of src's rows 2i, 2i + 1;
  * an odd last row is paired with 0. */
 void attn_pairs_emit(const Attn *a, const char *part, bool from_q);
+/* name.PART(src, dst, rows): dst = the transpose of src's rows, pairs of them, in tiles of gemm.h
+ * (a_block = attn_tiled_block): rows of the head, and 0 beyond the last of src's. For tile registers. */
+void attn_tiles_emit(const Attn *a, const char *part, bool from_q);
+int64_t attn_tiled_block(const Attn *a);
 /* name.PART(src, dst, rows): dst's rows = src[rows][dim], f32, rounded. */
 void attn_round_emit(const Attn *a, const char *part, bool from_q);
 

@@ -50,6 +50,8 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.part = s->part ? *s->part : part_of(&alone, &own, 0);
     a.next_query = part_step(&a.part, 2);
     a.narrow = s->dt == DT_BF16;
+    a.tiles = a.narrow && e->tiles != TILES_NONE;
+    a.rows_in_place = a.tiles && s->dim % 2 == 0;
     a.words = attn_words(s);
     a.times = a.narrow ? s->scale * M_LOG2E : 1;
     if (a.times == 0) a.times = FLT_MIN; /* so that masked scores become -inf, not NaN */
@@ -132,7 +134,8 @@ void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRe
 
 void attn_scores_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
-    GemmStrides s = {a->narrow ? a->words : a->kv_row, 1, a->bq, a->bq, a->narrow};
+    int64_t row = a->rows_in_place ? a->kv_row / 2 : a->narrow ? a->words : a->kv_row;
+    GemmStrides s = {row, 1, a->bq, a->bq, a->narrow};
     attn_func(a, part, "pppi");
     gemm_emit(e, &s, GEMM_SET, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), NULL,
               emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->words));

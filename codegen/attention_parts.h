@@ -19,6 +19,8 @@ typedef struct Attn {
     Part part;          /* what the probabilities are a part of */
     int64_t next_query; /* from the number of a probability to that of the next query */
     bool narrow;        /* operands are bf16 */
+    bool tiles;         /* which tile registers multiply */
+    bool rows_in_place; /* those of keys and values, by tile registers */
     int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of bf16 */
     double times;  /* factor of a block's scores of bf16, for powers of two; else 1 */
     int64_t parts; /* of the keys; see attn_key_parts */
@@ -56,7 +58,7 @@ LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
 void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
 
 /* name.PART(x, packed, s, keys): S = x[keys][words] packed[words][bq]. With bf16 x is in
- * scratch; with f32 the packed factor has been multiplied by scale already. */
+ * scratch, unless rows_in_place; with f32 the packed factor has been multiplied by scale already. */
 void attn_scores_emit(const Attn *a, const char *part);
 /* A vector of a block's scores times what they still lack; and x less than that. */
 LLVMValueRef attn_times(const Attn *a, LLVMValueRef score);
