@@ -414,6 +414,35 @@ TEST(causal_to_the_bit) {
     }
 }
 
+/* Keys whose scores grow from block to block, by little and by much, so that what was summed before
+ * is scaled now and then. */
+static void maxima_that_grow(int vl, Way way) {
+    for (int n = 0; n < 4; n++) {
+        AttnShape s = shape(70, 400, 2, 1, n % 2 ? 50 : 64);
+        s.causal = false;
+        s.threads = threads = 1;
+        s.scale *= n < 2 ? 2 : 8;
+        s.dropout = n == 3 ? 0.3 : 0;
+        Compiled c = compiled(&s, vl, way);
+        Data d = data_of(&s, 0);
+        for (int64_t i = 0; i < d.nk; i++) {
+            int64_t block = i / s.dim / 64;
+            d.k[i] = to_bits(of_bits(d.k[i]) * (double)(1 + block * block) / 4);
+        }
+        run(&d, &c);
+        check_all(&d);
+        data_free(&d);
+        jit_free(c.jit);
+    }
+}
+
+TEST(maxima_that_grow_16) {
+    maxima_that_grow(16, DOTS);
+}
+TEST(maxima_that_grow_tiled) {
+    maxima_that_grow(16, TILED);
+}
+
 /* The partner that an odd last query or key gets takes no part: not where its scores would
  * overflow, as those of a key before the first one seen, nor where the last one is not
  * finite. */
