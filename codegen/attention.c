@@ -3,7 +3,9 @@
  * of keys S = K Q, running maximum and sum per lane, and O[dim][queries] = O * decay +
  * V S, decay being what the larger maximum does to older sums.
  *   With bf16 the factor comes with the softmax, as Q would lose digits; blocks of K and
- * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded.
+ * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded. Tile
+ * registers read K where it is, take V in tiles, and go on with older sums as they are until a
+ * maximum has grown much.
  * Sums, maximum and lse are of what was not rounded. */
 #include "codegen/attention_forward.h"
 #include "codegen/attention_pack.h"
