@@ -12,11 +12,12 @@ typedef enum GemmInit {
 } GemmInit;
 
 /* What a caller does round a block of C that gemm_emit has in registers, of `rows` rows from i
- * on and `vecs` vectors of columns from j on (i64 values). ahead (or NULL): before its
- * product. take (or NULL): with its sums, vector v of row r at sums[r * vecs + v], instead of
+ * on and `vecs` vectors of columns from j on (i64 values). ahead (or NULL; not on
+ * tiles): before its product. take (or NULL): with its sums, vector v of row r at sums[r * vecs + v], instead of
  * what GemmInit says; mask: of the last vector, or NULL. Nothing else reads or writes C then.
- * On tiles: step (or NULL): with each 16 pairs of k, from l on. rows: take gets a row with both of its vectors
- * at a time, and sees to masks itself; it may come while the next block's product runs. */
+ * On tiles: step (or NULL): with each 16 pairs of k, from l on. rows: take gets a row with both of
+ * its vectors at a time, and sees to masks itself; it may come while the next block's product
+ * runs. */
 typedef struct GemmBlock {
     LLVMValueRef i, j, mask;
     int rows, vecs;
@@ -52,10 +53,10 @@ enum { GEMM_M_KNOWN = 3 };
  * strips in turn then, for a B that the first cache has no room for. On tiles strips have 16 columns,
  * and columns meet all rows in turn.
  * m_is: the values that an m which is no constant takes, as far as they are not 0; none: any.
- * For tiles: k_most, what k is at most, wherever a_col is not 1; a_streams: A does not stay in
- * the first cache between the columns of B, which should. a_block: 0, or A is in tiles: for each 16
- * pairs of k two tiles of 16 x 16 pairs, of 32 rows, and the next 32 rows a_block words behind; pairs from k
- * on are 0 as far as tiles reach, and rows from m on anything. */
+ * For tiles: k_most, what k is at most, wherever a_col is not 1; a_block: 0, or A is
+ * in tiles: for each 16 pairs of k two tiles of 16 x 16 pairs, of 32 rows, and the next 32 rows
+ * a_block words behind; pairs from k on are 0 as far as tiles reach, and rows from m on anything;
+ * a_streams: there it does not stay in the first cache between the columns of B, which should. */
 typedef struct GemmStrides {
     int64_t a_row, a_col, b_row, c_row;
     bool pairs;

@@ -62,7 +62,6 @@ typedef struct Product {
 typedef struct Source {
     LLVMValueRef at, rows, columns;
     int64_t stride;
-    bool streams;
 } Source;
 
 static void load_tile(const Product *p, int tile, const Source *s) {
@@ -74,8 +73,7 @@ static void load_tile(const Product *p, int tile, const Source *s) {
     const char *stage = stage_function(e, false);
     If f;
     if_begin(e, &f, whole);
-    (s->streams ? p->ops->stream : p->ops->load)(&p->t, tile, s->at,
-                                                 emit_i64(e, 4 * s->stride));
+    p->ops->load(&p->t, tile, s->at, emit_i64(e, 4 * s->stride));
     if_else(e, &f);
     LLVMValueRef args[] = {s->at, p->staged, s->rows, s->columns, stride};
     emit_call(e, stage, args, 5);
@@ -127,7 +125,7 @@ static void load_a(const Product *p, int x, LLVMValueRef i, LLVMValueRef l) {
     }
     LLVMValueRef row = emit_add(e, i, emit_i64(e, x * TILE_SIDE));
     Source from = {word_at(e, p->a, row, s->a_row, l, 1), emit_sub(e, p->m, row),
-                   emit_sub(e, p->k, l), s->a_row, s->a_streams};
+                   emit_sub(e, p->k, l), s->a_row};
     load_tile(p, A_TILE + x, &from);
 }
 
@@ -137,7 +135,7 @@ static void load_b(const Product *p, int x, LLVMValueRef j, LLVMValueRef l) {
     LLVMValueRef column = emit_add(e, j, emit_i64(e, x * TILE_SIDE));
     int64_t step = s->b_col ? s->b_col : 1;
     Source from = {word_at(e, p->b, l, s->b_row, column, step), emit_sub(e, p->k, l),
-                   emit_sub(e, p->n, column), s->b_row, false};
+                   emit_sub(e, p->n, column), s->b_row};
     load_tile(p, B_TILE + x, &from);
 }
 
@@ -319,7 +317,6 @@ static void block_done(const Product *p, const GemmBlock *at) {
 static void block_emit(const Product *p, const GemmBlock *at) {
     Emit *e = p->t.e;
     const GemmUser *user = p->s->user;
-    if (user && user->ahead) user->ahead(user->ctx, at);
     if ((!user || !user->take) && p->init != GEMM_SCALE) {
         block_of_c(p, at);
         return;

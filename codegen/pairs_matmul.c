@@ -150,17 +150,7 @@ static void fetch_b(const Block *b, LLVMValueRef row) {
     int64_t stride = p->number_bytes * (by_rows ? s->b_k : s->b_n);
     int64_t lines = divided_up(p->number_bytes * (by_rows ? p->panel : k), LINE_BYTES);
     int64_t share = MIN(divided_up(strips * lines, p->rows), FETCH_LINES);
-    int64_t whole = share / lines, parts = divided_up(lines, share);
-    LLVMValueRef at = emit_mul(e, row, emit_i64(e, whole * stride));
-    if (!whole) {
-        at = emit_mul(e, emit_div(e, row, emit_i64(e, parts)), emit_i64(e, stride));
-        at = emit_plus(e, at, emit_rem(e, row, emit_i64(e, parts)), share * LINE_BYTES);
-    }
-    at = emit_gep(e, e->i8, b->next_b, at);
-    for (int64_t x = 0; x < (whole ? whole * lines : share); x++) {
-        int64_t byte = x / lines * stride + x % lines * LINE_BYTES;
-        pairs_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
-    }
+    pairs_fetch_share(e, b->next_b, row, share, lines, stride);
 }
 
 static void fetch_c(const Block *b, const GemmBlock *at) {

@@ -36,6 +36,21 @@ void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level) {
     emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
 }
 
+void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,
+                       int64_t lines, int64_t stride) {
+    int64_t whole = share / lines, parts = divided_up(lines, share);
+    LLVMValueRef at = emit_mul(e, n, emit_i64(e, whole * stride));
+    if (!whole) {
+        at = emit_mul(e, emit_div(e, n, emit_i64(e, parts)), emit_i64(e, stride));
+        at = emit_plus(e, at, emit_rem(e, n, emit_i64(e, parts)), share * LINE_BYTES);
+    }
+    at = emit_gep(e, e->i8, from, at);
+    for (int64_t x = 0; x < (whole ? whole * lines : share); x++) {
+        int64_t byte = x / lines * stride + x % lines * LINE_BYTES;
+        pairs_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
+    }
+}
+
 /* vl words of a row of numbers that lie one after the other, from word w on; numbers from k
  * on are 0. */
 static LLVMValueRef row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w,

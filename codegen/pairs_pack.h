@@ -48,6 +48,10 @@ void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, const char *
                LLVMValueRef items);
 /* level: 3 to all caches, 2 to all but the first. */
 void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level);
+/* To all caches but the first the share that step n has of strips of `lines` lines, `stride`
+ * bytes apart: `share` lines. */
+void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,
+                       int64_t lines, int64_t stride);
 
 /* vl words of k from w on of vl rows of A from row i on, to packed rows a_row words apart; `to`
  * is where row i has w. tail: they may reach beyond k, where without a_tiles nothing is

@@ -130,8 +130,8 @@ Tiles2d tiles_of(const PairsMatmul *s) {
             align_up(round_up(p->slab_rows, TILES_WIDE) * p->panels * t.sums_row * 4);
     else if (tiles_keep_sums(&t))
         p->sums_bytes = align_up(most * (p->adds_up ? t.group : 1) * t.sums_row * 4);
-    t.own_b_bytes = t.shares_b ? 0 : tiles_panel_bytes(p);
-    p->thread_bytes = align_up(t.own_a_bytes + p->sums_bytes + t.own_b_bytes);
+    int64_t own_b_bytes = t.shares_b ? 0 : tiles_panel_bytes(p);
+    p->thread_bytes = align_up(t.own_a_bytes + p->sums_bytes + own_b_bytes);
     return t;
 }
 

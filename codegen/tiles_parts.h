@@ -20,7 +20,7 @@ typedef struct Tiles2d {
     bool flushes;     /* they begin and end in lines: a panel's sums go there at once */
     int64_t sums_row; /* numbers from row to row of a panel's sums */
     int64_t a_block;  /* words of 32 rows of A */
-    int64_t b_bytes, own_a_bytes, own_b_bytes;
+    int64_t b_bytes, own_a_bytes;
 } Tiles2d;
 Tiles2d tiles_of(const PairsMatmul *s);
 int64_t tiles_panel_bytes(const Pairs2d *p); /* of B, packed, for a block of k */

@@ -3,7 +3,8 @@
  *
  * What comes from further away than the second cache is fetched in even shares with each step of
  * k: a burst of fetches holds up the loads behind it. Lines of C go past the caches: a thread of
- * an Intel Xeon (Emerald Rapids) writes 20 GB/s of them, and 7 of lines that it has to read first. */
+ * an Intel Xeon (Emerald Rapids) writes 20 GB/s of them, and 7 of lines that it has to read
+ * first. */
 #include "codegen/tiles_parts.h"
 
 enum {
@@ -22,22 +23,6 @@ static LLVMValueRef c_at(const TilesBlock *b, LLVMValueRef r, LLVMValueRef j) {
                     emit_add(e, row, emit_add(e, b->j, j)));
 }
 
-/* Of `lines` lines in strips that are `stride` bytes apart, the share that step n has. */
-static void fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,
-                        int64_t lines, int64_t stride) {
-    int64_t whole = share / lines, parts = divided_up(lines, share);
-    LLVMValueRef at = emit_mul(e, n, emit_i64(e, whole * stride));
-    if (!whole) {
-        at = emit_mul(e, emit_div(e, n, emit_i64(e, parts)), emit_i64(e, stride));
-        at = emit_plus(e, at, emit_rem(e, n, emit_i64(e, parts)), share * LINE_BYTES);
-    }
-    at = emit_gep(e, e->i8, from, at);
-    for (int64_t x = 0; x < (whole ? whole * lines : share); x++) {
-        int64_t byte = x / lines * stride + x % lines * LINE_BYTES;
-        pairs_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
-    }
-}
-
 /* The panel of B that is packed next, as it is in memory: in rows of the panel, or columns of k. */
 static void fetch_b(const TilesBlock *b, LLVMValueRef step, LLVMValueRef steps,
                     LLVMValueRef j) {
@@ -52,7 +37,8 @@ static void fetch_b(const TilesBlock *b, LLVMValueRef step, LLVMValueRef steps,
     int64_t strips = s->b_n == 1 ? k : p->panel;
     int64_t lines = divided_up(2 * (s->b_n == 1 ? p->panel : k), LINE_BYTES);
     int64_t share = MIN(divided_up(strips * lines, all), FETCH_LINES);
-    fetch_share(e, b->next_b, step, share, lines, 2 * (s->b_n == 1 ? s->b_k : s->b_n));
+    pairs_fetch_share(e, b->next_b, step, share, lines,
+                      2 * (s->b_n == 1 ? s->b_k : s->b_n));
 }
 
 /* The next 32 columns of the packed panel, or of the one behind it. */
@@ -62,11 +48,11 @@ static void fetch_packed(const TilesBlock *b, LLVMValueRef step, LLVMValueRef j)
     LLVMValueRef next =
         emit_mul(e, emit_add(e, j, emit_i64(e, TILES_WIDE)), emit_i64(e, p->b_words * 4));
     int64_t share = MIN(divided_up(TILES_WIDE * TILES_WIDE, p->rows), FETCH_LINES);
-    fetch_share(e, emit_gep(e, e->i8, b->packed, next), step, share, share,
-                share * LINE_BYTES);
+    pairs_fetch_share(e, emit_gep(e, e->i8, b->packed, next), step, share, share,
+                      share * LINE_BYTES);
 }
 
-/* Some rows of the block of C that is added to, or of whose lines a part is written. */
+/* Some rows of the block of C, which is added to. */
 static void fetch_c(const TilesBlock *b, const GemmBlock *at, LLVMValueRef l) {
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;

@@ -229,7 +229,7 @@ TEST(tile_blocks) {
         const int64_t *z = size[n % 3];
         int64_t to_line = n % 2 ? 0 : round_up(z[1], 32) - z[1];
         try_blocks(z[0], z[1], z[2], n / 2 % 4 | how[n % 5], (int)(to_line + n % 2),
-                   1 + n % 3, EMULATED, n % 4 ? 32 * (n % 3) : 0,
+                   1 + n / 3 % 3, EMULATED, n % 4 ? 32 * (n / 6 % 3) : 0,
                    n % 7 ? 16 * (n % 4) : 0);
     }
 }
