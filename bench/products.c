@@ -15,6 +15,7 @@
 #include "runtime/core/rt.h"
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 enum { RUNS = 15, COPIES = 3 };
 
@@ -26,9 +27,13 @@ typedef struct Row {
     PairsMatmul s;
 } Row;
 
+/* With large pages, as the memory of a program has them. */
 static void *room(int64_t bytes) {
-    void *p = aligned_alloc(2 << 20, (size_t)round_up(bytes, 2 << 20));
+    enum { PAGE = 2 << 20 };
+    size_t n = (size_t)round_up(bytes, PAGE);
+    void *p = aligned_alloc(PAGE, n);
     if (!p) fail(EXIT_MEMORY, "out of memory");
+    madvise(p, n, MADV_HUGEPAGE);
     memset(p, 0, (size_t)bytes);
     return p;
 }

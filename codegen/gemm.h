@@ -15,32 +15,20 @@ typedef enum GemmInit {
  * on and `vecs` vectors of columns from j on (i64 values). ahead (or NULL; not on
  * tiles): before its product. take (or NULL): with its sums, vector v of row r at sums[r * vecs + v], instead of
  * what GemmInit says; mask: of the last vector, or NULL. Nothing else reads or writes C then.
- * On tiles: step (or NULL): with each 16 pairs of k, from l on. rows: take gets a row with both of
- * its vectors at a time, and sees to masks itself; it may come while the next block's product
- * runs. */
+ * On tiles, where k is at least 1: step (or NULL): with each 16 pairs of k, from l on. take gets a
+ * row with both of its vectors at a time, and sees to masks itself; it comes while the next block's
+ * product runs, rows_a_step rows with each 16 pairs of k. */
 typedef struct GemmBlock {
     LLVMValueRef i, j, mask;
     int rows, vecs;
 } GemmBlock;
-typedef struct GemmCarry GemmCarry;
 typedef struct GemmUser {
     void *ctx;
     void (*ahead)(void *ctx, const GemmBlock *at);
     void (*take)(void *ctx, const GemmBlock *at, const LLVMValueRef *sums);
     void (*step)(void *ctx, const GemmBlock *at, LLVMValueRef l);
-    const GemmCarry *carry; /* or NULL */
-    bool rows;
+    int rows_a_step;
 } GemmUser;
-
-/* A product that is one of several along k, each of which goes on with the sums of those before;
- * only on tiles. at(ctx, block): where the block's sums are kept between them, with room for
- * whole tiles, rows `row` numbers apart. first (i1): there are none yet; last: take gets the
- * sums, they are not kept. */
-struct GemmCarry {
-    LLVMValueRef (*at)(void *ctx, const GemmBlock *block);
-    int64_t row;
-    LLVMValueRef first, last;
-};
 
 enum { GEMM_M_KNOWN = 3 };
 

@@ -7,12 +7,7 @@
 #include "codegen/gemm_result.h"
 #include "codegen/tile_ops.h"
 
-enum {
-    A_TILE = 4,
-    B_TILE = 6,
-    WIDE = 2 * TILE_SIDE,
-    ROWS_A_STEP = 2 /* of a late block, for each 16 pairs of k */
-};
+enum { A_TILE = 4, B_TILE = 6, WIDE = 2 * TILE_SIDE };
 
 static LLVMValueRef count_if_less(Emit *e, int i, LLVMValueRef n, LLVMValueRef count) {
     LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, emit_i64(e, i), n, "");
@@ -53,10 +48,12 @@ typedef struct Product {
     LLVMValueRef a, b, c, scale, m, n, k;
     LLVMValueRef staged, sums; /* a tile; 32 x 32 floats */
     LLVMValueRef rows; /* 32 rows of A, tile after tile; NULL: they are contiguous */
-    /* Of a user who takes rows: the block whose sums are in `sums` and not taken yet, where it
-     * is and how many rows it has (i64 in memory). They are taken while the next one's run. */
-    LLVMValueRef late_i, late_j, late_rows;
+    /* Of a user, in memory. held: the block whose sums are in the tiles; late: the one before, with
+     * sums in `sums`, which are taken while those of the held one run. */
+    LLVMValueRef held[3], late[3]; /* i64: i, j, rows */
 } Product;
+
+enum { BLOCK_I, BLOCK_J, BLOCK_ROWS };
 
 /* A part of A or B from its first element on: how many rows and columns are left. */
 typedef struct Source {
@@ -144,18 +141,20 @@ typedef struct Sums {
     LLVMValueRef at, stride;
 } Sums;
 
-static void sums_move(const Product *p, const Sums *s, bool load) {
+static void sum_move(const Product *p, const Sums *s, int tile, bool load) {
     Emit *e = p->t.e;
-    for (int t = 0; t < 4; t++) {
-        LLVMValueRef row = emit_mul(e, s->stride, emit_i64(e, t / 2 * TILE_SIDE));
-        LLVMValueRef at = emit_gep(e, e->i8, s->at, row);
-        at = emit_at(e, e->f32, at, t % 2 * TILE_SIDE);
-        (load ? p->ops->load : p->ops->store)(&p->t, t, at, s->stride);
-    }
+    LLVMValueRef row = emit_mul(e, s->stride, emit_i64(e, tile / 2 * TILE_SIDE));
+    LLVMValueRef at = emit_gep(e, e->i8, s->at, row);
+    at = emit_at(e, e->f32, at, tile % 2 * TILE_SIDE);
+    (load ? p->ops->load : p->ops->store)(&p->t, tile, at, s->stride);
 }
 
-static LLVMValueRef late(const Product *p, LLVMValueRef what) {
-    return emit_load(p->t.e, p->t.e->i64, what, NULL, 8);
+static void sums_move(const Product *p, const Sums *s, bool load) {
+    for (int t = 0; t < 4; t++) sum_move(p, s, t, load);
+}
+
+static LLVMValueRef late(const Product *p, int what) {
+    return emit_load(p->t.e, p->t.e->i64, p->late[what], NULL, 8);
 }
 
 /* Row r of the late block, both vectors of it, to the user. */
@@ -166,7 +165,7 @@ static void take_row(const Product *p, LLVMValueRef r) {
         LLVMValueRef from = word_at(e, p->sums, r, WIDE, emit_i64(e, v * TILE_SIDE), 1);
         x[v] = emit_load(e, e->vf32, from, NULL, 4);
     }
-    GemmBlock at = {emit_add(e, late(p, p->late_i), r), late(p, p->late_j), NULL, 1,
+    GemmBlock at = {emit_add(e, late(p, BLOCK_I), r), late(p, BLOCK_J), NULL, 1,
                     WIDE / TILE_SIDE};
     p->s->user->take(p->s->user->ctx, &at, x);
 }
@@ -177,7 +176,7 @@ static void take_rows(const Product *p, LLVMValueRef r, int n) {
     If f;
     for (int i = 0; i < n; i++) {
         LLVMValueRef row = emit_add(e, r, emit_i64(e, i));
-        if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, row, late(p, p->late_rows), ""));
+        if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, row, late(p, BLOCK_ROWS), ""));
         take_row(p, row);
         if_end(e, &f);
     }
@@ -187,48 +186,76 @@ static void take_rows(const Product *p, LLVMValueRef r, int n) {
 static void take_rest(const Product *p, LLVMValueRef r) {
     Emit *e = p->t.e;
     Loop l;
-    loop_begin(e, &l, r, late(p, p->late_rows), 1, 0, NULL);
+    loop_begin(e, &l, r, late(p, BLOCK_ROWS), 1, 0, NULL);
     take_row(p, l.i);
     loop_end(e, &l, NULL);
-    emit_store(e, emit_i64(e, 0), p->late_rows, NULL, 8);
 }
 
-/* The block at `at` becomes the late one: its sums are in tiles. */
-static void leave_late(const Product *p, const GemmBlock *at, const Sums *own) {
+/* The held block becomes the late one, `at` or none the held one. */
+static void hold(const Product *p, const GemmBlock *at) {
     Emit *e = p->t.e;
-    LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, at->i), emit_i64(e, WIDE));
-    sums_move(p, own, false);
-    emit_store(e, at->i, p->late_i, NULL, 8);
-    emit_store(e, at->j, p->late_j, NULL, 8);
-    emit_store(e, rows, p->late_rows, NULL, 8);
+    LLVMValueRef none = emit_i64(e, 0), next[] = {none, none, none};
+    if (at) {
+        next[BLOCK_I] = at->i;
+        next[BLOCK_J] = at->j;
+        next[BLOCK_ROWS] = emit_imin(e, emit_sub(e, p->m, at->i), emit_i64(e, WIDE));
+    }
+    for (int x = 0; x < ARRAY_LEN(next); x++) {
+        LLVMValueRef old = emit_load(e, e->i64, p->held[x], NULL, 8);
+        emit_store(e, old, p->late[x], NULL, 8);
+        emit_store(e, next[x], p->held[x], NULL, 8);
+    }
 }
 
-/* The sums of a block, in the tiles; from: those that it goes on with, unless `none` (i1, or
- * NULL: there are always some); NULL: there never are. */
-static void sums_emit(const Product *p, const GemmBlock *at, const Sums *from,
-                      LLVMValueRef none) {
-    Emit *e = p->t.e;
-    Loop l;
-    If f;
-    if (from && none) if_begin(e, &f, none);
-    if (!from || none)
-        for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
-    if (from && none) if_else(e, &f);
-    if (from) sums_move(p, from, true);
-    if (from && none) if_end(e, &f);
-    LLVMValueRef row = emit_i64(e, 0);
-    loop_begin(e, &l, emit_i64(e, 0), p->k, TILE_SIDE, 1, &row);
+static void load_step(const Product *p, const GemmBlock *at, LLVMValueRef l) {
     for (int x = 0; x < 2; x++) {
-        load_a(p, x, at->i, l.i);
-        load_b(p, x, at->j, l.i);
+        load_a(p, x, at->i, l);
+        load_b(p, x, at->j, l);
     }
     const GemmUser *user = p->s->user;
-    if (user && user->step) user->step(user->ctx, at, l.i);
-    for (int t = 0; t < 4; t++) p->ops->dot(&p->t, t, A_TILE + t / 2, B_TILE + t % 2);
-    if (p->late_rows) take_rows(p, l.carry[0], ROWS_A_STEP);
-    row = emit_add(e, l.carry[0], emit_i64(e, ROWS_A_STEP));
+    if (user && user->step) user->step(user->ctx, at, l);
+}
+
+static void dot(const Product *p, int tile) {
+    p->ops->dot(&p->t, tile, A_TILE + tile / 2, B_TILE + tile % 2);
+}
+
+/* The sums of a block, in the tiles; from: those that it goes on with, or NULL. */
+static void sums_emit(const Product *p, const GemmBlock *at, const Sums *from) {
+    Emit *e = p->t.e;
+    Loop l;
+    if (from)
+        sums_move(p, from, true);
+    else
+        for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
+    loop_begin(e, &l, emit_i64(e, 0), p->k, TILE_SIDE, 0, NULL);
+    load_step(p, at, l.i);
+    for (int t = 0; t < 4; t++) dot(p, t);
+    loop_end(e, &l, NULL);
+}
+
+/* The same for a user. The sums of the block before leave the tiles one by one between the first
+ * products: stores of all four at once would keep the unit waiting for the last of them. */
+static void user_block(const Product *p, const GemmBlock *at) {
+    Emit *e = p->t.e;
+    const Sums own = {p->sums, emit_i64(e, 4 * WIDE)};
+    const int rows = p->s->user->rows_a_step;
+    Loop l;
+    LLVMValueRef row = emit_i64(e, 0);
+    load_step(p, at, row);
+    for (int t = 0; t < 4; t++) {
+        sum_move(p, &own, t, false);
+        p->ops->zero(&p->t, t);
+        dot(p, t);
+    }
+    hold(p, at);
+    loop_begin(e, &l, emit_i64(e, TILE_SIDE), p->k, TILE_SIDE, 1, &row);
+    load_step(p, at, l.i);
+    for (int t = 0; t < 4; t++) dot(p, t);
+    take_rows(p, l.carry[0], rows);
+    row = emit_add(e, l.carry[0], emit_i64(e, rows));
     loop_end(e, &l, &row);
-    if (p->late_rows) take_rest(p, l.carry[0]);
+    take_rest(p, l.carry[0]);
 }
 
 /* What is done with a vector of C, and where it is in the block that was put together. */
@@ -265,15 +292,10 @@ static void vector_to_c(const Product *p, const GemmBlock *at, LLVMValueRef sums
     emit_store(e, x, c_at(p, at->i, at->j), at->mask, 4);
 }
 
-/* To the user, or to what C holds times the scale. */
-static void vector_done(const Product *p, const GemmBlock *at, LLVMValueRef sums) {
+/* To what C holds times the scale. */
+static void vector_scaled(const Product *p, const GemmBlock *at, LLVMValueRef sums) {
     Emit *e = p->t.e;
-    const GemmUser *user = p->s->user;
     LLVMValueRef x = emit_load(e, e->vf32, sums, NULL, 4);
-    if (user && user->take) {
-        user->take(user->ctx, at, &x);
-        return;
-    }
     LLVMValueRef scale = emit_gep(e, e->f32, p->scale, at->j);
     gemm_result(e, p->init, x, c_at(p, at->i, at->j), scale, at->mask);
 }
@@ -296,45 +318,41 @@ static void block_of_c(const Product *p, const GemmBlock *at) {
         block_vectors(p, at, vector_to_sums);
         if_end(e, &f);
     }
-    sums_emit(p, at, p->init == GEMM_ADD ? &sums : NULL, NULL);
+    sums_emit(p, at, p->init == GEMM_ADD ? &sums : NULL);
     sums_move(p, &sums, false);
     if_begin(e, &f, edge);
     block_vectors(p, at, vector_to_c);
     if_end(e, &f);
 }
 
-static void block_done(const Product *p, const GemmBlock *at) {
-    const Sums own = {p->sums, emit_i64(p->t.e, 4 * WIDE)};
-    if (p->late_rows) {
-        leave_late(p, at, &own);
-        return;
-    }
-    sums_move(p, &own, false);
-    block_vectors(p, at, vector_done);
-}
-
 /* 32 x 32 of C. */
 static void block_emit(const Product *p, const GemmBlock *at) {
-    Emit *e = p->t.e;
-    const GemmUser *user = p->s->user;
-    if ((!user || !user->take) && p->init != GEMM_SCALE) {
+    const Sums own = {p->sums, emit_i64(p->t.e, 4 * WIDE)};
+    if (p->s->user) {
+        user_block(p, at);
+    } else if (p->init != GEMM_SCALE) {
         block_of_c(p, at);
-        return;
+    } else {
+        sums_emit(p, at, NULL);
+        sums_move(p, &own, false);
+        block_vectors(p, at, vector_scaled);
     }
-    const GemmCarry *carry = user ? user->carry : NULL;
-    if (!carry) {
-        sums_emit(p, at, NULL, NULL);
-        block_done(p, at);
-        return;
+}
+
+static void user_begin(Product *p) {
+    Emit *e = p->t.e;
+    for (int x = 0; x < ARRAY_LEN(p->held); x++) {
+        p->held[x] = emit_alloca(e, 8);
+        p->late[x] = emit_alloca(e, 8);
+        emit_store(e, emit_i64(e, 0), p->held[x], NULL, 8);
     }
-    Sums kept = {carry->at(user->ctx, at), emit_i64(e, 4 * carry->row)};
-    sums_emit(p, at, &kept, carry->first);
-    If f;
-    if_begin(e, &f, carry->last);
-    block_done(p, at);
-    if_else(e, &f);
-    sums_move(p, &kept, false);
-    if_end(e, &f);
+}
+
+static void user_end(const Product *p) {
+    const Sums own = {p->sums, emit_i64(p->t.e, 4 * WIDE)};
+    sums_move(p, &own, false);
+    hold(p, NULL);
+    take_rest(p, emit_i64(p->t.e, 0));
 }
 
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
@@ -349,12 +367,7 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
         p.t.room = emit_alloca(e, 4 * TILE_REGISTERS * TILE_WORDS);
     p.staged = emit_alloca(e, 4 * TILE_WORDS);
     p.sums = emit_alloca(e, 4 * WIDE * WIDE);
-    if (s->user && s->user->rows) {
-        p.late_i = emit_alloca(e, 8);
-        p.late_j = emit_alloca(e, 8);
-        p.late_rows = emit_alloca(e, 8);
-        emit_store(e, emit_i64(e, 0), p.late_rows, NULL, 8);
-    }
+    if (s->user) user_begin(&p);
     Loop outer, inner;
     if (!s->a_block && s->a_col != 1) {
         p.rows = emit_alloca(e, 4 * WIDE * round_up(s->k_most, TILE_SIDE));
@@ -370,5 +383,5 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
     block_emit(&p, &at);
     loop_end(e, &inner, NULL);
     loop_end(e, &outer, NULL);
-    if (p.late_rows) take_rest(&p, emit_i64(e, 0));
+    if (s->user) user_end(&p);
 }

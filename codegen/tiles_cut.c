@@ -13,7 +13,7 @@ enum {
     FLUSHED_PANEL = 8 * TILES_SIDE, /* beside all of its sums */
     A_BYTES = 768 << 10,            /* of a block of rows of A */
     SUMS_BYTES = 768 << 10,         /* of its sums, if they are kept */
-    BLOCK_WORDS = 320,              /* of k, at most: 40 kB of B for 32 columns */
+    BLOCK_WORDS = 256,              /* of k, at most: 32 kB of B for 32 columns */
     ONE_BLOCK_WORDS = 384,          /* if there is no other */
     SLAB_BYTES = 16 << 20,          /* of A or B, packed */
     SOME_PANELS = 3,                /* of a slab, at least */
@@ -74,12 +74,27 @@ static void cut_slabs(Tiles2d *t) {
     }
 }
 
+/* Rows of an item, at most `most`: the threads have the same work where there are a few items for
+ * each of them. */
+static int64_t even_rows(int64_t m, int64_t most, int64_t threads) {
+    int64_t best = most, work = INT64_MAX;
+    if (divided_up(m, most) < threads) return most;
+    for (int64_t rows = most; rows >= MAX(most / 2, 1); rows -= TILES_WIDE) {
+        int64_t all = divided_up(divided_up(m, rows), threads) * rows;
+        if (all >= work) continue;
+        work = all;
+        best = rows;
+    }
+    return best;
+}
+
 /* Rows of an item, and how many panels it has. */
 static void cut_items(Tiles2d *t) {
     Pairs2d *p = &t->p;
     const PairsMatmul *s = p->s;
     int64_t wanted = s->threads > 1 ? (int64_t)ITEMS_A_THREAD * s->threads : 1;
-    int64_t blocks = divided_up(p->slab_rows, rows_of(s));
+    int64_t rows = even_rows(p->slab_rows, rows_of(s), s->threads);
+    int64_t blocks = divided_up(p->slab_rows, rows);
     blocks = MAX(blocks, divided_up(wanted, t->slab_panels));
     p->rows = round_up(divided_up(p->slab_rows, blocks), TILES_WIDE);
     blocks = divided_up(p->slab_rows, p->rows);
@@ -93,6 +108,11 @@ static void cut_items(Tiles2d *t) {
 
 bool tiles_keep_sums(const Tiles2d *t) {
     return t->p.adds_up || t->flushes;
+}
+
+int tiles_rows_a_step(const Tiles2d *t) {
+    int64_t steps = t->p.block_words / TILES_SIDE;
+    return (int)divided_up(TILES_WIDE, MAX(1, steps - 1));
 }
 
 Tiles2d tiles_of(const PairsMatmul *s) {

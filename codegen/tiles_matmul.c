@@ -209,6 +209,7 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
     LLVMValueRef left = emit_sub(e, emit_i64(e, p->words), word);
     if (p->adds_up) {
         at.last = LLVMBuildICmp(e->b, LLVMIntSLE, left, emit_i64(e, p->block_words), "");
+        at.more = LLVMBuildICmp(e->b, LLVMIntSGT, word, emit_i64(e, 0), "");
     }
     if (tiles_keep_sums(t)) at.sums = sums_of(m, panel);
     if (t->shares_b) {
@@ -218,14 +219,10 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
         at.next_b = next_of_b(m, panel, word);
         pairs_pack_b(p, pairs_slot(p, m->ctx, SLOT_B), at.packed, j, word, words);
     }
-    LLVMValueRef never = LLVMConstNull(LLVMInt1TypeInContext(e->ctx));
-    GemmCarry carry = {tiles_kept_sums, t->sums_row, NULL, t->flushes ? never : at.last};
-    carry.first = LLVMBuildICmp(e->b, LLVMIntEQ, word, emit_i64(e, 0), "");
     GemmUser user = {.ctx = &at,
                      .take = tiles_take_row,
-                     .carry = tiles_keep_sums(t) ? &carry : NULL,
                      .step = tiles_fetch_step,
-                     .rows = true};
+                     .rows_a_step = tiles_rows_a_step(t)};
     GemmStrides strides = {.a_block = t->a_block,
                            .b_row = TILES_SIDE,
                            .b_col = p->b_words,

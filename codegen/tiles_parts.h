@@ -26,6 +26,8 @@ Tiles2d tiles_of(const PairsMatmul *s);
 int64_t tiles_panel_bytes(const Pairs2d *p); /* of B, packed, for a block of k */
 int64_t tiles_k_blocks(const Pairs2d *p);    /* of a slab */
 bool tiles_keep_sums(const Tiles2d *t);      /* in memory, before they are in C */
+/* So that those of a block are taken before its last step. */
+int tiles_rows_a_step(const Tiles2d *t);
 /* Of the workspace before what each thread has. */
 int64_t tiles_shared_bytes(const Tiles2d *t);
 
@@ -37,16 +39,16 @@ typedef struct TilesBlock {
     LLVMValueRef rows;    /* how many */
     LLVMValueRef words;   /* of k */
     LLVMValueRef sums;    /* of the block */
-    LLVMValueRef last;    /* is this the last block of k? NULL: there is only one */
+    LLVMValueRef more,
+        last; /* are there blocks of k before, is it the last? NULL: it is the only one */
     LLVMValueRef packed;  /* the panel of B */
     LLVMValueRef next_b;  /* where B has what is packed next; NULL: it is shared */
     LLVMValueRef aligned; /* do rows of C begin with a line? */
 } TilesBlock;
 
-/* For GemmUser and GemmCarry; ctx: a TilesBlock. */
+/* For GemmUser; ctx: a TilesBlock. */
 void tiles_fetch_step(void *ctx, const GemmBlock *at, LLVMValueRef l);
 void tiles_take_row(void *ctx, const GemmBlock *at, const LLVMValueRef *x);
-LLVMValueRef tiles_kept_sums(void *ctx, const GemmBlock *at);
 /* The panel's sums to C, row by row: lines that are written as a whole past the caches. */
 void tiles_flush(const TilesBlock *b);
 

@@ -123,23 +123,65 @@ static void store_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     }
 }
 
-void tiles_take_row(void *ctx, const GemmBlock *at, const LLVMValueRef *x) {
-    const TilesBlock *b = ctx;
+/* Where the block has sums for column j of row r. */
+static LLVMValueRef sums_at(const TilesBlock *b, LLVMValueRef r, LLVMValueRef j) {
+    Emit *e = b->t->p.e;
+    return emit_gep(e, e->f32, b->sums, emit_plus(e, j, r, b->t->sums_row));
+}
+
+/* To what there is of sums of the blocks of k before, or in their place. */
+static void keep_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
+                     const LLVMValueRef *x) {
+    Emit *e = b->t->p.e;
+    for (int v = 0; v < 2; v++) {
+        LLVMValueRef to = emit_at(e, e->f32, sums_at(b, row, j), v * TILES_SIDE);
+        emit_store(e, x[v], to, NULL, 4);
+    }
+}
+
+/* To C. */
+static void finish_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
+                       const LLVMValueRef *x) {
     Emit *e = b->t->p.e;
     If f;
     if (!b->t->streams) {
-        store_row(b, at->i, at->j, x);
+        store_row(b, row, j, x);
         return;
     }
     LLVMValueRef n = emit_i64(e, b->t->p.s->n);
-    LLVMValueRef left = emit_sub(e, n, emit_add(e, b->j, at->j));
+    LLVMValueRef left = emit_sub(e, n, emit_add(e, b->j, j));
     LLVMValueRef whole =
         LLVMBuildICmp(e->b, LLVMIntSGE, left, emit_i64(e, TILES_WIDE), "");
     if_begin(e, &f, LLVMBuildAnd(e->b, whole, b->aligned, ""));
-    stream_row(b, at->i, at->j, x);
+    stream_row(b, row, j, x);
     if_else(e, &f);
-    store_row(b, at->i, at->j, x);
+    store_row(b, row, j, x);
     if_end(e, &f);
+}
+
+void tiles_take_row(void *ctx, const GemmBlock *at, const LLVMValueRef *x) {
+    const TilesBlock *b = ctx;
+    Emit *e = b->t->p.e;
+    LLVMValueRef y[2];
+    If f;
+    LLVMValueRef mask = b->more ? emit_splat_n(e, b->more, TILES_SIDE) : NULL;
+    for (int v = 0; v < 2; v++) {
+        y[v] = x[v];
+        if (!mask) continue;
+        LLVMValueRef from = emit_at(e, e->f32, sums_at(b, at->i, at->j), v * TILES_SIDE);
+        y[v] = emit_fadd(e, x[v], emit_load(e, e->vf32, from, mask, 4));
+    }
+    if (b->t->flushes) {
+        keep_row(b, at->i, at->j, y);
+        return;
+    }
+    if (b->last) {
+        if_begin(e, &f, LLVMBuildNot(e->b, b->last, ""));
+        keep_row(b, at->i, at->j, y);
+        if_else(e, &f);
+    }
+    finish_row(b, at->i, at->j, y);
+    if (b->last) if_end(e, &f);
 }
 
 /* Numbers of row r of the block from column j on that are before `end`: from a line's first on,
@@ -153,8 +195,7 @@ static void flush_part(const TilesBlock *b, LLVMValueRef r, LLVMValueRef j,
     for (int v = 0; v < vectors; v++) {
         LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILES_SIDE)), mask = NULL;
         if (!whole) mask = emit_tail_mask(e, emit_sub(e, end, column));
-        LLVMValueRef from = emit_plus(e, column, r, b->t->sums_row);
-        x[v] = emit_load(e, e->vf32, emit_gep(e, e->f32, b->sums, from), mask, 4);
+        x[v] = emit_load(e, e->vf32, sums_at(b, r, column), mask, 4);
         x[v] = with_bias(b, x[v], column, mask);
         if (!whole)
             emit_store_sum(e, x[v], c_at(b, r, column), mask, false, s->rounds);
@@ -190,10 +231,4 @@ void tiles_flush(const TilesBlock *b) {
     flush_part(b, rows.i, whole, n, false);
     if_end(e, &f);
     loop_end(e, &rows, NULL);
-}
-
-LLVMValueRef tiles_kept_sums(void *ctx, const GemmBlock *at) {
-    const TilesBlock *b = ctx;
-    Emit *e = b->t->p.e;
-    return emit_gep(e, e->f32, b->sums, emit_plus(e, at->j, at->i, b->t->sums_row));
 }
