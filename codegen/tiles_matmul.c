@@ -83,12 +83,37 @@ static void fetch_across(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
             pairs_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_k + byte), false, 3);
 }
 
+/* Words w and on of 16 rows of A from `row` on, r rows behind the first one packed, to the tile
+ * they have: word l of the block of k. */
+static void pack_tile(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMValueRef row,
+                      LLVMValueRef r, LLVMValueRef word, LLVMValueRef l, bool tail) {
+    Emit *e = t->p.e;
+    LLVMValueRef wide = emit_i64(e, TILES_WIDE);
+    LLVMValueRef at = emit_mul(e, emit_rem(e, r, wide), emit_i64(e, TILES_SIDE));
+    at = emit_plus(e, emit_plus(e, at, l, TILES_WIDE), emit_div(e, r, wide), t->a_block);
+    pairs_pack_a_tile(&t->p, a, emit_gep(e, e->f32, to, at), emit_add(e, row, r),
+                      emit_add(e, word, l), tail);
+}
+
+/* Of 16 rows behind those of now the lines that have the same words. */
+static void fetch_along(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
+                        LLVMValueRef word) {
+    const PairsMatmul *s = t->p.s;
+    Emit *e = t->p.e;
+    row = emit_add(e, row, emit_i64(e, TILES_SIDE));
+    LLVMValueRef at = emit_plus(e, emit_mul(e, word, emit_i64(e, 2)), row, s->a_m);
+    at = emit_gep(e, e->i16, a, at);
+    for (int x = 0; x < TILES_SIDE; x++)
+        pairs_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_m), false, 3);
+}
+
 /* Words `word` and on of `rows` rows of A from `row` on, at most PACK_ROWS, `count` of them, to
- * tiles. */
+ * tiles. Lines of memory are read as a whole, or one after the other. */
 static void pack_rows(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMValueRef row,
                       LLVMValueRef rows, LLVMValueRef word, LLVMValueRef count) {
     const Pairs2d *p = &t->p;
     Emit *e = p->e;
+    const bool across = p->s->a_k != 1;
     LLVMValueRef side = emit_i64(e, TILES_SIDE), end = emit_add(e, word, count);
     LLVMValueRef whole =
         emit_i64(e, p->s->k / 2 / TILES_SIDE * TILES_SIDE); /* of all words */
@@ -96,20 +121,17 @@ static void pack_rows(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMVal
     whole = emit_sub(e, whole, word);
     whole = emit_mul(e, emit_div(e, whole, side), side);
     for (int tail = 0; tail <= (p->s->k % TILES_WIDE > 0); tail++) {
-        Loop l, blocks;
-        loop_begin(e, &l, tail ? whole : emit_i64(e, 0), tail ? count : whole, TILES_SIDE,
-                   0, NULL);
-        LLVMValueRef w = emit_add(e, word, l.i);
-        if (p->s->a_k != 1 && !tail) fetch_across(t, a, row, w);
-        loop_begin(e, &blocks, emit_i64(e, 0), rows, TILES_SIDE, 0, NULL);
-        LLVMValueRef block = emit_div(e, blocks.i, emit_i64(e, TILES_WIDE));
-        LLVMValueRef at =
-            emit_mul(e, emit_rem(e, blocks.i, emit_i64(e, TILES_WIDE)), side);
-        at = emit_plus(e, emit_plus(e, at, l.i, TILES_WIDE), block, t->a_block);
-        pairs_pack_a_tile(p, a, emit_gep(e, e->f32, to, at), emit_add(e, row, blocks.i),
-                          w, tail);
-        loop_end(e, &blocks, NULL);
-        loop_end(e, &l, NULL);
+        LLVMValueRef zero = emit_i64(e, 0), lo[] = {zero, tail ? whole : zero};
+        LLVMValueRef hi[] = {rows, tail ? count : whole};
+        Loop l[2]; /* over rows, over words */
+        loop_begin(e, &l[across], lo[across], hi[across], TILES_SIDE, 0, NULL);
+        if (across && !tail) fetch_across(t, a, row, emit_add(e, word, l[1].i));
+        loop_begin(e, &l[!across], lo[!across], hi[!across], TILES_SIDE, 0, NULL);
+        if (!across && !tail)
+            fetch_along(t, a, emit_add(e, row, l[0].i), emit_add(e, word, l[1].i));
+        pack_tile(t, a, to, row, l[0].i, word, l[1].i, tail);
+        loop_end(e, &l[!across], NULL);
+        loop_end(e, &l[across], NULL);
     }
 }
 
