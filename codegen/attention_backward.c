@@ -47,7 +47,7 @@ static Soft soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
     Emit *e = a->e;
     LLVMValueRef s = emit_load(e, e->vf32, p_at, NULL, 4);
     LLVMValueRef dp = emit_load(e, e->vf32, ds_at, NULL, 4);
-    LLVMValueRef p = vmath_exp2_fast(e, attn_times_less(a, s, lse)), used = p;
+    LLVMValueRef p = attn_exp2(a, attn_times_less(a, s, lse)), used = p;
     if (a->s.dropout > 0) {
         LLVMValueRef keep = attn_keep(a, emit_param(e, 4), index);
         LLVMValueRef zero = LLVMConstNull(e->vf32);

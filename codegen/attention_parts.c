@@ -158,6 +158,10 @@ LLVMValueRef attn_score_of_none(const Attn *a) {
     return emit_f32_like(a->e, LLVMConstNull(a->e->vf32), none);
 }
 
+LLVMValueRef attn_exp2(const Attn *a, LLVMValueRef x) {
+    return (a->narrow ? vmath_exp2_narrow : vmath_exp2_fast)(a->e, x);
+}
+
 void attn_mask_emit(const Attn *a) {
     Emit *e = a->e;
     Loop l;

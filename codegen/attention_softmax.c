@@ -34,7 +34,7 @@ static LLVMValueRef one_key(const Attn *a, LLVMValueRef key, LLVMValueRef lane,
     LLVMValueRef at = emit_plus(e, lane, key, a->bq);
     LLVMValueRef to = attn_f32(a, emit_param(e, 0), at);
     LLVMValueRef x = emit_load(e, e->vf32, to, NULL, 4);
-    LLVMValueRef p = vmath_exp2_fast(e, attn_times_less(a, x, top));
+    LLVMValueRef p = attn_exp2(a, attn_times_less(a, x, top));
     emit_store(e, p, to, NULL, 4);
     return emit_fadd(e, sum, p);
 }
@@ -49,7 +49,7 @@ static LLVMValueRef pair_of_keys(const Attn *a, LLVMValueRef key, LLVMValueRef l
         LLVMValueRef from =
             emit_at(e, e->f32, attn_f32(a, emit_param(e, 0), at), i * a->bq);
         LLVMValueRef x = emit_load(e, e->vf32, from, NULL, 4);
-        p[i] = vmath_exp2_fast(e, attn_times_less(a, x, top));
+        p[i] = attn_exp2(a, attn_times_less(a, x, top));
         sum = emit_fadd(e, sum, p[i]);
     }
     at = emit_plus(e, lane, emit_div(e, key, emit_i64(e, 2)), a->bq);

@@ -1,7 +1,7 @@
 /* vmath.c - see vmath.h. Polynomials: S. L. Moshier's Cephes library, single precision
  * (expf, logf, tanhf); N. Juffa's published minimax fits for erff; 2^x on [-1/2, 1/2] is
  * a minimax fit of the relative error by Remez's algorithm with constant term 1, which
- * leaves 2.6e-9, less than 1/20 ulp. */
+ * leaves 2.6e-9, less than 1/20 ulp; of degree 4 with a free one 2.6e-6. */
 #include "codegen/vmath.h"
 #include <math.h>
 
@@ -45,6 +45,26 @@ static LLVMValueRef with_sign(Emit *e, LLVMValueRef size, LLVMValueRef sign) {
     return emit_intrinsic(e, "llvm.copysign", &type, 1, args, 2);
 }
 
+/* x 2^n for any whole n, rounded once, or 0 in lanes where `keep` (or NULL) is not set: in whole
+ * registers of a CPU that has an instruction for it (AVX-512), else NULL. */
+static LLVMValueRef scaled(Emit *e, LLVMValueRef x, LLVMValueRef n, LLVMValueRef keep) {
+    const int lanes = 16, count = emit_lanes(x), as_set = 4;
+    LLVMTypeRef bits = LLVMInt16TypeInContext(e->ctx);
+    LLVMValueRef part[2];
+    if (e->register_lanes != lanes || (count != lanes && count != 2 * lanes)) return NULL;
+    for (int i = 0; i < count / lanes; i++) {
+        LLVMValueRef a = emit_part(e, x, i * lanes, lanes), mask = LLVMConstAllOnes(bits);
+        if (keep)
+            mask =
+                LLVMBuildBitCast(e->b, emit_part(e, keep, i * lanes, lanes), bits, "");
+        LLVMValueRef args[] = {a, emit_part(e, n, i * lanes, lanes),
+                               LLVMConstNull(LLVMTypeOf(a)), mask, emit_i32(e, as_set)};
+        part[i] =
+            emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, args, 5);
+    }
+    return count == lanes ? part[0] : emit_join(e, part[0], part[1]);
+}
+
 /* The sum x + ROUND has the nearest integer to x in its low mantissa bits. */
 #define ROUND 12582912.0 /* 1.5 * 2^23 */
 
@@ -61,6 +81,8 @@ LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x) {
     LLVMValueRef one = num(e, x, 1);
     LLVMValueRef y = emit_fma(e, poly(e, r, c, 6), emit_fmul(e, r, r), r);
     y = emit_fadd(e, y, one);
+    LLVMValueRef whole = scaled(e, y, n, NULL);
+    if (whole) return whole;
     LLVMValueRef k = as_int(e, t);
     k = LLVMBuildSub(e->b, k, as_int(e, num(e, x, ROUND)), "");
     LLVMValueRef k1 = LLVMBuildAShr(e->b, k, emit_i32_like(e, k, 1), "");
@@ -71,7 +93,19 @@ LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x) {
     return emit_fmul(e, emit_fmul(e, y, s1), s2);
 }
 
-/* With the exponent's bias added to ROUND, the sum's low bits shifted up are 2^n. */
+/* c: a polynomial of 2^x on [-1/2, 1/2]. With the exponent's bias added to ROUND, the sum's low bits
+ * shifted up are 2^n. */
+static LLVMValueRef exp2_by(Emit *e, LLVMValueRef x, const double *c, int terms) {
+    LLVMValueRef round = num(e, x, ROUND + 127);
+    LLVMValueRef t = emit_fadd(e, x, round), n = emit_fsub(e, t, round);
+    LLVMValueRef y = poly(e, emit_fsub(e, x, n), c, terms);
+    LLVMValueRef low = less(e, x, num(e, x, -126));
+    LLVMValueRef whole = scaled(e, y, n, LLVMBuildNot(e->b, low, ""));
+    if (whole) return whole;
+    LLVMValueRef power = as_float(e, shift_left(e, as_int(e, t), 23));
+    return emit_select(e, low, num(e, x, 0), emit_fmul(e, y, power));
+}
+
 LLVMValueRef vmath_exp2_fast(Emit *e, LLVMValueRef x) {
     static const double c[] = {1.5594677548e-4,
                                1.3406643905e-3,
@@ -80,12 +114,13 @@ LLVMValueRef vmath_exp2_fast(Emit *e, LLVMValueRef x) {
                                2.4022652783e-1,
                                6.9314721497e-1,
                                1.0};
-    LLVMValueRef round = num(e, x, ROUND + 127);
-    LLVMValueRef t = emit_fadd(e, x, round);
-    LLVMValueRef r = emit_fsub(e, x, emit_fsub(e, t, round));
-    LLVMValueRef power = as_float(e, shift_left(e, as_int(e, t), 23));
-    LLVMValueRef y = emit_fmul(e, poly(e, r, c, 7), power);
-    return emit_select(e, less(e, x, num(e, x, -126)), num(e, x, 0), y);
+    return exp2_by(e, x, c, ARRAY_LEN(c));
+}
+
+LLVMValueRef vmath_exp2_narrow(Emit *e, LLVMValueRef x) {
+    static const double c[] = {9.5701019112e-3, 5.5917860319e-2, 2.4024744828e-1,
+                               6.9312181474e-1, 9.9999926145e-1};
+    return exp2_by(e, x, c, ARRAY_LEN(c));
 }
 
 /* x = 2^n (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); subnormals are scaled up first. */

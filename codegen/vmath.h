@@ -10,6 +10,8 @@ LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x);
 /* 2^x for x <= 127: <= 2 ulp down to -126, exactly 0 below; NaN stays NaN. About two
  * thirds of vmath_exp's work: for softmax, where x <= 0. */
 LLVMValueRef vmath_exp2_fast(Emit *e, LLVMValueRef x);
+/* The same to 18 bits, for what is rounded to bf16. */
+LLVMValueRef vmath_exp2_narrow(Emit *e, LLVMValueRef x);
 /* <= 2 ulp over all positive floats; -inf at 0, NaN below. */
 LLVMValueRef vmath_log(Emit *e, LLVMValueRef x);
 LLVMValueRef vmath_tanh(Emit *e, LLVMValueRef x);    /* <= 3 ulp */

@@ -84,6 +84,7 @@ static const struct Row {
 } rows[] = {
     {"exp", vmath_exp, exp, -INFINITY, INFINITY, 2},
     {"exp2", vmath_exp2_fast, exp2, -126, 127, 2},
+    {"exp2_narrow", vmath_exp2_narrow, exp2, -126, 127, 0x1p-18 * 0x1p24},
     {"log", vmath_log, log, -INFINITY, INFINITY, 2},
     {"tanh", vmath_tanh, tanh, -INFINITY, INFINITY, 3},
     {"erf", vmath_erf, erf, -INFINITY, INFINITY, 3},
@@ -129,12 +130,12 @@ TEST(accuracy_8) {
     accuracy(8, 1999);
 }
 
-TEST(special_values) {
+static void special_values(int vl) {
     static const float x[16] = {NAN,       INFINITY, -INFINITY, 0.0f,    -0.0f,   1,
                                 -1,        88.7f,    89,        -103.9f, -104.1f, -87.4f,
                                 0x1p-149f, 1e30f,    -1e30f,    4};
     float y[16];
-    Jit *j = rows_jit(8);
+    Jit *j = rows_jit(vl);
     ((Map)jit_lookup(j, "exp_v"))(x, y, 16);
     EXPECT(isnan(y[0]) && y[1] == INFINITY && y[2] == 0 && y[3] == 1 && y[4] == 1);
     EXPECT(y[8] == INFINITY && y[9] == 0x1p-149f && y[10] == 0);
@@ -156,6 +157,14 @@ TEST(special_values) {
     EXPECT(isnan(y[0]) && y[1] == 1 && y[2] == 0 && y[3] == 0.5f);
     ((Map)jit_lookup(j, "rsqrt_v"))(x, y, 16);
     EXPECT(isnan(y[0]) && y[1] == 0 && isnan(y[2]) && y[3] == INFINITY && y[15] == 0.5f);
+}
+
+TEST(special_values_16) {
+    special_values(16);
+}
+
+TEST(special_values_8) {
+    special_values(8);
 }
 
 /* Random123's kat_vectors for philox4x32-10. */
