@@ -49,7 +49,7 @@ static LLVMValueRef log_add(Emit *e, LLVMValueRef x, LLVMValueRef y) {
 /* 1 / (1 + 2^x); x is at most 126, so that nothing overflows. NaN stays NaN. */
 static LLVMValueRef logistic2(Emit *e, LLVMValueRef x) {
     LLVMValueRef power = vmath_exp2_fast(e, emit_fmin(e, num(e, x, 126), x));
-    return emit_fdiv(e, num(e, x, 1), emit_fadd(e, num(e, x, 1), power));
+    return vmath_reciprocal(e, emit_fadd(e, num(e, x, 1), power));
 }
 
 /* s = (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), which is 1 / (1 + exp(-2u)) */

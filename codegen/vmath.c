@@ -45,24 +45,60 @@ static LLVMValueRef with_sign(Emit *e, LLVMValueRef size, LLVMValueRef sign) {
     return emit_intrinsic(e, "llvm.copysign", &type, 1, args, 2);
 }
 
+/* Whole registers of AVX-512 in x: how many, or 0. */
+enum { WIDE_LANES = 16, WIDE_PARTS = 2 };
+static int wide_parts(const Emit *e, LLVMValueRef x) {
+    int parts = emit_lanes(x) / WIDE_LANES;
+    if (e->register_lanes != WIDE_LANES || parts > WIDE_PARTS) return 0;
+    return emit_lanes(x) % WIDE_LANES ? 0 : parts;
+}
+
+static LLVMValueRef joined(Emit *e, const LLVMValueRef *part, int parts) {
+    return parts == 1 ? part[0] : emit_join(e, part[0], part[1]);
+}
+
 /* x 2^n for any whole n, rounded once, or 0 in lanes where `keep` (or NULL) is not set: in whole
  * registers of a CPU that has an instruction for it (AVX-512), else NULL. */
 static LLVMValueRef scaled(Emit *e, LLVMValueRef x, LLVMValueRef n, LLVMValueRef keep) {
-    const int lanes = 16, count = emit_lanes(x), as_set = 4;
+    const int parts = wide_parts(e, x), as_set = 4;
     LLVMTypeRef bits = LLVMInt16TypeInContext(e->ctx);
-    LLVMValueRef part[2];
-    if (e->register_lanes != lanes || (count != lanes && count != 2 * lanes)) return NULL;
-    for (int i = 0; i < count / lanes; i++) {
-        LLVMValueRef a = emit_part(e, x, i * lanes, lanes), mask = LLVMConstAllOnes(bits);
-        if (keep)
-            mask =
-                LLVMBuildBitCast(e->b, emit_part(e, keep, i * lanes, lanes), bits, "");
-        LLVMValueRef args[] = {a, emit_part(e, n, i * lanes, lanes),
-                               LLVMConstNull(LLVMTypeOf(a)), mask, emit_i32(e, as_set)};
+    LLVMValueRef part[WIDE_PARTS];
+    for (int i = 0; i < parts; i++) {
+        LLVMValueRef a = emit_part(e, x, i * WIDE_LANES, WIDE_LANES);
+        LLVMValueRef mask = LLVMConstAllOnes(bits);
+        if (keep) mask = emit_part(e, keep, i * WIDE_LANES, WIDE_LANES);
+        LLVMValueRef args[] = {
+            a, emit_part(e, n, i * WIDE_LANES, WIDE_LANES), LLVMConstNull(LLVMTypeOf(a)),
+            LLVMBuildBitCast(e->b, mask, bits, ""), emit_i32(e, as_set)};
         part[i] =
             emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, args, 5);
     }
-    return count == lanes ? part[0] : emit_join(e, part[0], part[1]);
+    return parts ? joined(e, part, parts) : NULL;
+}
+
+/* r + r (1 - x r), rounded by the mode. */
+static LLVMValueRef closer(Emit *e, LLVMValueRef x, LLVMValueRef r, int rounding) {
+    LLVMValueRef off = emit_fma(e, emit_fneg(e, x), r, num(e, x, 1));
+    LLVMValueRef args[] = {off, r, r, emit_i32(e, rounding)};
+    return emit_intrinsic(e, "llvm.x86.avx512.vfmadd.ps.512", NULL, 0, args, 4);
+}
+
+/* A division takes longer than all the rest of a logistic function. From 14 bits Newton's step
+ * goes to all but some of the last, and rounded up there the next one to the nearest number, also
+ * for the one significand with which that is hard (P. Markstein, IA-64 and Elementary Functions,
+ * chapter 8). */
+LLVMValueRef vmath_reciprocal(Emit *e, LLVMValueRef x) {
+    const int parts = wide_parts(e, x), as_set = 4, up = 10;
+    LLVMValueRef part[WIDE_PARTS];
+    for (int i = 0; i < parts; i++) {
+        LLVMValueRef a = emit_part(e, x, i * WIDE_LANES, WIDE_LANES);
+        LLVMValueRef all = LLVMConstAllOnes(LLVMInt16TypeInContext(e->ctx));
+        LLVMValueRef args[] = {a, a, all};
+        LLVMValueRef r =
+            emit_intrinsic(e, "llvm.x86.avx512.rcp14.ps.512", NULL, 0, args, 3);
+        part[i] = closer(e, a, closer(e, a, r, up), as_set);
+    }
+    return parts ? joined(e, part, parts) : emit_fdiv(e, num(e, x, 1), x);
 }
 
 /* The sum x + ROUND has the nearest integer to x in its low mantissa bits. */
@@ -188,7 +224,7 @@ LLVMValueRef vmath_sigmoid(Emit *e, LLVMValueRef x) {
     LLVMValueRef decay = vmath_exp(e, emit_fneg(e, emit_fabs(e, x)));
     LLVMValueRef below = less(e, x, num(e, x, 0));
     LLVMValueRef top = emit_select(e, below, decay, one);
-    return emit_fdiv(e, top, emit_fadd(e, one, decay));
+    return emit_fmul(e, top, vmath_reciprocal(e, emit_fadd(e, one, decay)));
 }
 
 LLVMValueRef vmath_sqrt(Emit *e, LLVMValueRef x) {

@@ -5,6 +5,8 @@
 #define STATOR_VMATH_H
 #include "codegen/emit.h"
 
+/* 1 / x to the nearest for 2^-126 <= x <= 2^126; NaN stays NaN. */
+LLVMValueRef vmath_reciprocal(Emit *e, LLVMValueRef x);
 /* <= 2 ulp; rounds into the subnormals, 0 below about -103.97, +inf above 88.72. */
 LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x);
 /* 2^x for x <= 127: <= 2 ulp down to -126, exactly 0 below; NaN stays NaN. About two

@@ -25,6 +25,11 @@ static void map_emit(Emit *e, const char *name, Unary f, int lanes) {
 static double ref_sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
+
+static double ref_reciprocal(double x) {
+    return 1 / x;
+}
+
 static double ref_rsqrt(double x) {
     return 1 / (double)sqrtf((float)x);
 }
@@ -85,6 +90,7 @@ static const struct Row {
     {"exp", vmath_exp, exp, -INFINITY, INFINITY, 2},
     {"exp2", vmath_exp2_fast, exp2, -126, 127, 2},
     {"exp2_narrow", vmath_exp2_narrow, exp2, -126, 127, 0x1p-18 * 0x1p24},
+    {"reciprocal", vmath_reciprocal, ref_reciprocal, 0x1p-126, 0x1p126, 0.5},
     {"log", vmath_log, log, -INFINITY, INFINITY, 2},
     {"tanh", vmath_tanh, tanh, -INFINITY, INFINITY, 3},
     {"erf", vmath_erf, erf, -INFINITY, INFINITY, 3},
@@ -157,6 +163,21 @@ static void special_values(int vl) {
     EXPECT(isnan(y[0]) && y[1] == 1 && y[2] == 0 && y[3] == 0.5f);
     ((Map)jit_lookup(j, "rsqrt_v"))(x, y, 16);
     EXPECT(isnan(y[0]) && y[1] == 0 && isnan(y[2]) && y[3] == INFINITY && y[15] == 0.5f);
+}
+
+/* All significands of numbers in [1, 2), as division has them. */
+TEST(reciprocals_16) {
+    static float x[CHUNK], y[CHUNK];
+    Jit *j = rows_jit(16);
+    Map of = (Map)jit_lookup(j, "reciprocal_v");
+    for (uint32_t bits = 0; bits < 1u << 23; bits += CHUNK) {
+        for (uint32_t i = 0; i < CHUNK; i++) {
+            uint32_t u = 0x3f800000u | (bits + i);
+            memcpy(&x[i], &u, 4);
+        }
+        of(x, y, CHUNK);
+        for (uint32_t i = 0; i < CHUNK; i++) EXPECT(y[i] == 1 / x[i]);
+    }
 }
 
 TEST(special_values_16) {
