@@ -63,7 +63,7 @@ void attn_scores_emit(const Attn *a, const char *part);
 /* A vector of a block's scores times what they still lack; and x less than that. */
 LLVMValueRef attn_times(const Attn *a, LLVMValueRef score);
 LLVMValueRef attn_times_less(const Attn *a, LLVMValueRef score, LLVMValueRef x);
-LLVMValueRef attn_score_of_none(const Attn *a); /* that becomes -inf */
+LLVMValueRef attn_score_of_none(const Attn *a);        /* that becomes -inf */
 LLVMValueRef attn_exp2(const Attn *a, LLVMValueRef x); /* a probability, for x <= 0 */
 /* name.mask(s, keys, ahead): row r, lane l is set to what becomes -inf where l < ahead + r. */
 void attn_mask_emit(const Attn *a);

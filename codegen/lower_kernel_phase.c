@@ -2,7 +2,7 @@
  *
  * Vectors of the loop are as wide as two registers, which LLVM makes two instructions next to
  * each other of: a CPU looks ahead some hundred instructions, which the chain of one elementary
- * function fills with what waits for itself. Sums take one half after the other.
+ * function fills with what waits for itself. So are sums and maxima, whose halves meet in the end.
  * All values of a vector step are computed before the first store of the step, so that a
  * result may overwrite an operand. */
 #include "codegen/lower_kernel_phase.h"
@@ -207,20 +207,30 @@ static void add_to_column(Kernel *k, const Root *r, LLVMValueRef v, LLVMValueRef
     emit_store(e, emit_fadd(e, sum, v), at, mask, 4);
 }
 
+static bool is_sum(const Kernel *k, const Root *r) {
+    return optab[k->s.op[r->op]->kind].flags & F_LINEAR;
+}
+
 static LLVMValueRef neutral(Kernel *k, const Root *r) {
-    bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
-    return emit_splat(k->e, emit_f32(k->e, sum ? 0 : -INFINITY));
+    return emit_splat(k->e, emit_f32(k->e, is_sum(k, r) ? 0 : -INFINITY));
+}
+
+/* Of a and b, which has been seen before: in maxima only that waits for the step before. */
+static LLVMValueRef both(Kernel *k, const Root *r, LLVMValueRef a, LLVMValueRef b) {
+    return is_sum(k, r) ? emit_fadd(k->e, b, a) : emit_fmaximum(k->e, a, b);
 }
 
 static LLVMValueRef accumulate(Kernel *k, const Root *r, LLVMValueRef acc, LLVMValueRef v,
                                LLVMValueRef mask) {
     if (mask) v = emit_select(k->e, mask, v, neutral(k, r));
-    bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
-    for (int at = 0; at < emit_lanes(v); at += emit_lanes(acc)) {
-        LLVMValueRef part = emit_part(k->e, v, at, emit_lanes(acc));
-        acc = sum ? emit_fadd(k->e, acc, part) : emit_fmaximum(k->e, acc, part);
-    }
-    return acc;
+    return both(k, r, v, acc);
+}
+
+/* The halves of an accumulator of `wide` lanes, if that is more than the present ones. */
+static LLVMValueRef folded(Kernel *k, const Root *r, LLVMValueRef acc, int wide) {
+    int lanes = k->e->vl;
+    if (wide == lanes) return acc;
+    return both(k, r, emit_part(k->e, acc, lanes, lanes), emit_part(k->e, acc, 0, lanes));
 }
 
 /* One step of vl elements at j; accs are read and replaced. */
@@ -285,23 +295,25 @@ static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
     Phase p = phase_of(k, phase);
     if (!p.n) return;
     LLVMValueRef accs[LOOP_CARRY_MAX];
-    for (int i = 0; i < p.n; i++) {
-        if (p.root[i].carry >= 0) accs[p.root[i].carry] = neutral(k, &p.root[i]);
-    }
     int one = e->vl, wide = k->s.inner < REGISTERS * one ? one : REGISTERS * one;
     LLVMValueRef size = emit_i64(e, wide);
     LLVMValueRef whole = emit_mul(e, emit_div(e, length, size), size);
     emit_set_lanes(e, wide);
+    for (int i = 0; i < p.n; i++)
+        if (p.root[i].carry >= 0) accs[p.root[i].carry] = neutral(k, &p.root[i]);
     vector_loop(k, &p, emit_i64(e, 0), whole, false, accs);
     emit_set_lanes(e, one);
+    for (int i = 0; i < p.n; i++) {
+        LLVMValueRef *acc = p.root[i].carry >= 0 ? &accs[p.root[i].carry] : NULL;
+        if (acc) *acc = folded(k, &p.root[i], *acc, wide);
+    }
     if (k->s.inner % wide) vector_loop(k, &p, whole, length, true, accs);
     for (int i = 0; i < p.n; i++) {
         const Root *r = &p.root[i];
         if (r->kind == ROOT_ROW) {
-            bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
             const Value *out = k->s.op[r->op]->out[0];
-            LLVMValueRef x = sum ? emit_reduce_add(e, accs[r->carry])
-                                 : emit_reduce_max(e, accs[r->carry]);
+            LLVMValueRef x = is_sum(k, r) ? emit_reduce_add(e, accs[r->carry])
+                                          : emit_reduce_max(e, accs[r->carry]);
             k->number[kernel_index(k, out)] = rounded(k, out, x);
         }
         if (r->kind == ROOT_ALL) {
