@@ -8,6 +8,7 @@
  * kernels are one function. */
 #include "ir/iteration_space.h"
 #include "ir/placement.h"
+#include "passes/lower/fuse_prepare.h"
 #include "passes/passes.h"
 #include <stdlib.h>
 
@@ -50,10 +51,6 @@ typedef struct Fuse {
     int next_id;
     Space fitted; /* of the groups and op that fitted last */
 } Fuse;
-
-static bool fusable(const Op *op) {
-    return (optab[op->kind].flags & (F_MAP | F_REDUCE)) != 0;
-}
 
 static int by_id(const void *a, const void *b) {
     return (*(Op *const *)a)->id - (*(Op *const *)b)->id;
@@ -218,7 +215,7 @@ static void unite(Fuse *fu, Group **set, int n, Op *op) {
 static void make_groups(Fuse *fu) {
     for (Op *op = fu->f->first; op; op = op->next) {
         fu->order[op->id] = op;
-        if (!fusable(op)) continue;
+        if (!fuse_takes(op)) continue;
         Group *set[MAX_TERMS + 1];
         int n = choose_groups(fu, op, set);
         if (n || fits(fu, NULL, 0, op))
@@ -331,52 +328,6 @@ static void refuse_composites(const Func *f) {
     }
 }
 
-/* ---- before groups are made ---- */
-
-/* A wider copy takes more memory and time than widening again: each reader that can be in a
- * kernel has its own. */
-static void widen_for_each(Func *f, Op *cast) {
-    const Value *v = cast->out[0];
-    if (dtype_bytes[v->ty.dt] <= dtype_bytes[cast->in[0]->ty.dt]) return;
-    bool first = true;
-    for (Op *op = cast->next; op; op = op->next) {
-        bool reads = false;
-        for (int i = 0; i < op->nin; i++) reads |= op->in[i] == v;
-        if (!reads || !fusable(op)) continue;
-        Builder b = build_before(op);
-        if (!first) op_replace_in(op, cast->out[0], op_again(&b, cast, cast->in)->out[0]);
-        first = false;
-    }
-    if (!value_uses(f, v)) op_remove(cast);
-}
-
-/* Does it only add a sum over rows to what the function is given, for its caller? */
-static bool adds_up_for_caller(const Func *f, const Op *op) {
-    bool sum = false, others = false;
-    if (!op_has(op, F_PLUS)) return false;
-    for (int i = 0; i < op->nin; i++) {
-        const Op *def = op->in[i]->def;
-        sum |= def && op_has(def, F_REDUCE);
-        others |= def && !op_has(def, F_REDUCE);
-    }
-    bool returned = false;
-    for (int i = 0; i < f->nret; i++) returned |= f->ret[i] == op->out[0];
-    return sum && !others && returned && value_uses(f, op->out[0]) == 1;
-}
-
-/* Such sums go last, so that a kernel that makes several of them can go on. */
-static void add_up_last(Func *f) {
-    Op *last = f->last;
-    for (Op *op = f->first, *next; op && op != last; op = next) {
-        next = op->next;
-        if (!adds_up_for_caller(f, op)) continue;
-        Builder b = build_at_end(f);
-        Op *moved = op_again(&b, op, op->in);
-        func_replace(f, op->out[0], moved->out[0]);
-        op_remove(op);
-    }
-}
-
 /* ---- the function ---- */
 
 static void list_readers(Fuse *fu) {
@@ -415,11 +366,7 @@ static void replace_all(Fuse *fu) {
 }
 
 static void fuse_func(Module *m, Func *f, Kernels *kernels) {
-    add_up_last(f);
-    for (Op *op = f->first, *next; op; op = next) {
-        next = op->next;
-        if (op_has(op, F_CAST)) widen_for_each(f, op);
-    }
+    fuse_prepare(f);
     Fuse fu = {.m = m, .f = f, .mem = arena_new(), .kernels = kernels};
     fu.renames = renames_new(fu.mem, f);
     fu.of = NEW_ARRAY(fu.mem, Group *, 2 * (size_t)f->nops + 1);

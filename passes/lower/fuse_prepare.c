@@ -1,0 +1,106 @@
+/* fuse_prepare.c - see fuse_prepare.h. */
+#include "passes/lower/fuse_prepare.h"
+
+bool fuse_takes(const Op *op) {
+    return (optab[op->kind].flags & (F_MAP | F_REDUCE)) != 0;
+}
+
+/* A wider copy takes more memory and time than widening again: each reader that can be in a
+ * kernel has its own. */
+static void widen_for_each(Func *f, Op *cast) {
+    const Value *v = cast->out[0];
+    if (dtype_bytes[v->ty.dt] <= dtype_bytes[cast->in[0]->ty.dt]) return;
+    bool first = true;
+    for (Op *op = cast->next; op; op = op->next) {
+        bool reads = false;
+        for (int i = 0; i < op->nin; i++) reads |= op->in[i] == v;
+        if (!reads || !fuse_takes(op)) continue;
+        Builder b = build_before(op);
+        if (!first) op_replace_in(op, cast->out[0], op_again(&b, cast, cast->in)->out[0]);
+        first = false;
+    }
+    if (!value_uses(f, v)) op_remove(cast);
+}
+
+/* Does it only add a sum over rows to what the function is given, for its caller? */
+static bool adds_up_for_caller(const Func *f, const Op *op) {
+    bool sum = false, others = false;
+    if (!op_has(op, F_PLUS)) return false;
+    for (int i = 0; i < op->nin; i++) {
+        const Op *def = op->in[i]->def;
+        sum |= def && op_has(def, F_REDUCE);
+        others |= def && !op_has(def, F_REDUCE);
+    }
+    bool returned = false;
+    for (int i = 0; i < f->nret; i++) returned |= f->ret[i] == op->out[0];
+    return sum && !others && returned && value_uses(f, op->out[0]) == 1;
+}
+
+/* Such sums go last, so that a kernel that makes several of them can go on. */
+static void add_up_last(Func *f) {
+    Op *last = f->last;
+    for (Op *op = f->first, *next; op && op != last; op = next) {
+        next = op->next;
+        if (!adds_up_for_caller(f, op)) continue;
+        Builder b = build_at_end(f);
+        Op *moved = op_again(&b, op, op->in);
+        func_replace(f, op->out[0], moved->out[0]);
+        op_remove(op);
+    }
+}
+
+/* Does the op read a tensor that one of [from, to) reads, or what makes its operands in kernels? */
+static bool reads_with(const Op *op, const Op *from, const Op *to, int depth) {
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        if (depth && v->def && fuse_takes(v->def) &&
+            reads_with(v->def, from, to, depth - 1))
+            return true;
+        if (v->ty.rank < 2) continue;
+        for (const Op *at = from; at != to; at = at->next)
+            for (int j = 0; j < at->nin; j++)
+                if (at->in[j] == v) return true;
+    }
+    return false;
+}
+
+/* A matmul of something that elementwise ops make stands before others that read what these do, and
+ * do not need it: a hidden layer's activation made again, its product for the gradient of weights,
+ * the activation's gradient. Behind them it leaves one kernel, which reads the tensor once. */
+static Op *waits_behind(const Op *product) {
+    enum { DEPTH = 4 }; /* of elementwise ops */
+    Op *last = NULL;
+    if (!(optab[product->kind].flags & F_DENSE) || product->nout != 1) return NULL;
+    for (Op *op = product->next; op && fuse_takes(op); op = op->next) {
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == product->out[0]) return NULL;
+        last = op;
+    }
+    for (int i = 0; last && i < product->nin; i++) {
+        const Op *def = product->in[i]->def;
+        if (def && fuse_takes(def) && reads_with(def, product->next, last->next, DEPTH))
+            return last;
+    }
+    return NULL;
+}
+
+static void products_behind(Func *f) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        Op *last = waits_behind(op);
+        if (!last) continue;
+        Builder b = build_behind(last);
+        Op *moved = op_again(&b, op, op->in);
+        func_replace(f, op->out[0], moved->out[0]);
+        op_remove(op);
+    }
+}
+
+void fuse_prepare(Func *f) {
+    add_up_last(f);
+    products_behind(f);
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        if (op_has(op, F_CAST)) widen_for_each(f, op);
+    }
+}
