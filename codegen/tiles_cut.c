@@ -14,15 +14,21 @@ enum {
     A_BYTES = 768 << 10,            /* of a block of rows of A */
     SUMS_BYTES = 768 << 10,         /* of its sums, if they are kept */
     BLOCK_WORDS = 256,              /* of k, at most: 32 kB of B for 32 columns */
-    ONE_BLOCK_WORDS = 384,          /* if there is no other */
-    SLAB_BYTES = 16 << 20,          /* of A or B, packed */
-    SOME_PANELS = 3,                /* of a slab, at least */
-    ITEMS_A_THREAD = 4, /* at least, where there are rows and columns for it */
+    FEW_WORDS = 768,       /* of all k, so that A has room for some rows of them */
+    FEW_BLOCK_WORDS = 192, /* of a block then */
+    SLAB_BYTES = 16 << 20, /* of A or B, packed */
+    SOME_PANELS = 3,       /* of a slab, at least */
+    ITEMS_A_THREAD = 4,    /* at least, where there are rows and columns for it */
 };
+
+/* Do rows of A for all of k stay in the second cache? */
+static bool is_few(const PairsMatmul *s) {
+    return s->a_k == 1 && divided_up(s->k, 2) <= FEW_WORDS;
+}
 
 static int64_t words_of(const PairsMatmul *s) {
     int64_t words = divided_up(s->k, 2), most = s->block_words;
-    if (!most) most = words <= ONE_BLOCK_WORDS ? ONE_BLOCK_WORDS : BLOCK_WORDS;
+    if (!most) most = is_few(s) ? FEW_BLOCK_WORDS : BLOCK_WORDS;
     words = divided_up(words, divided_up(words, most)); /* in blocks of the same length */
     return round_up(words, TILES_SIDE);
 }
@@ -30,8 +36,9 @@ static int64_t words_of(const PairsMatmul *s) {
 /* A takes half of its room where sums are kept beside it. */
 static int64_t rows_of(const PairsMatmul *s) {
     if (s->block_rows) return s->block_rows;
-    int64_t bytes = words_of(s) < divided_up(s->k, 2) ? A_BYTES / 2 : A_BYTES;
-    return MAX(TILES_WIDE, bytes / 4 / words_of(s) / TILES_WIDE * TILES_WIDE);
+    int64_t all = divided_up(s->k, 2), words = is_few(s) ? all : words_of(s);
+    int64_t bytes = words < all ? A_BYTES / 2 : A_BYTES;
+    return MAX(TILES_WIDE, bytes / 4 / words / TILES_WIDE * TILES_WIDE);
 }
 
 bool tiles_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
@@ -99,11 +106,15 @@ static void cut_items(Tiles2d *t) {
     p->rows = round_up(divided_up(p->slab_rows, blocks), TILES_WIDE);
     blocks = divided_up(p->slab_rows, p->rows);
     t->group = t->slab_panels;
-    if (p->adds_up && !p->whole_sums)
+    if (p->adds_up && !p->whole_sums && !t->panels_first)
         t->group = MAX(1, MIN(t->group, SUMS_BYTES / 4 / p->rows / p->panel));
     int64_t groups =
         MAX(divided_up(t->slab_panels, t->group), divided_up(wanted, blocks));
     t->group = divided_up(t->slab_panels, MIN(groups, t->slab_panels));
+}
+
+bool tiles_group_sums(const Tiles2d *t) {
+    return t->p.adds_up && !t->panels_first;
 }
 
 bool tiles_keep_sums(const Tiles2d *t) {
@@ -127,7 +138,8 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     Pairs2d *p = &t.p;
     t.streams = !s->adds && s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
     t.flushes = !s->adds && !t.streams;
-    int64_t most = t.flushes ? FLUSHED_PANEL : PANEL;
+    t.panels_first = is_few(s) && p->words > p->block_words;
+    int64_t most = t.flushes || t.panels_first ? FLUSHED_PANEL : PANEL;
     p->panel = round_up(divided_up(s->n, divided_up(s->n, most)), TILES_WIDE);
     p->panels = divided_up(s->n, p->panel);
     p->b_words = p->block_words + 1; /* else strips would meet in few sets of a cache */
@@ -138,8 +150,9 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     cut_items(&t);
     most = MIN(round_up(p->slab_rows, TILES_WIDE), p->rows);
     p->packs_a = s->a_k != 1 && t.group < t.slab_panels;
+    const bool all_words = p->packs_a || t.panels_first;
     t.a_block =
-        TILES_WIDE * round_up(p->packs_a ? p->slab_words : p->block_words, TILES_SIDE);
+        TILES_WIDE * round_up(all_words ? p->slab_words : p->block_words, TILES_SIDE);
     if (p->packs_a)
         p->a_bytes =
             align_up(round_up(p->slab_rows, TILES_WIDE) / TILES_WIDE * t.a_block * 4);
@@ -149,7 +162,8 @@ Tiles2d tiles_of(const PairsMatmul *s) {
         p->all_sums_bytes =
             align_up(round_up(p->slab_rows, TILES_WIDE) * p->panels * t.sums_row * 4);
     else if (tiles_keep_sums(&t))
-        p->sums_bytes = align_up(most * (p->adds_up ? t.group : 1) * t.sums_row * 4);
+        p->sums_bytes =
+            align_up(most * (tiles_group_sums(&t) ? t.group : 1) * t.sums_row * 4);
     int64_t own_b_bytes = t.shares_b ? 0 : tiles_panel_bytes(p);
     p->thread_bytes = align_up(t.own_a_bytes + p->sums_bytes + own_b_bytes);
     return t;

@@ -18,7 +18,7 @@
 
 enum { PACK_ROWS = 4 * TILES_WIDE }; /* of A, at a time */
 
-/* Where the shared B has the block of k at `word` of a panel. */
+/* Where the shared B has the block of k at `word` of a panel, in the order in which they are used. */
 static LLVMValueRef shared_b(const Tiles2d *t, LLVMValueRef ctx, LLVMValueRef panel,
                              LLVMValueRef word) {
     const Pairs2d *p = &t->p;
@@ -26,7 +26,8 @@ static LLVMValueRef shared_b(const Tiles2d *t, LLVMValueRef ctx, LLVMValueRef pa
     panel = emit_sub(e, panel, pairs_number(p, ctx, SLOT_PANEL));
     LLVMValueRef block = emit_sub(e, word, pairs_number(p, ctx, SLOT_WORD));
     block = emit_div(e, block, emit_i64(e, p->block_words));
-    LLVMValueRef at = emit_plus(e, panel, block, t->slab_panels);
+    LLVMValueRef at = t->panels_first ? emit_plus(e, block, panel, tiles_k_blocks(p))
+                                      : emit_plus(e, panel, block, t->slab_panels);
     at = emit_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes), at,
                    tiles_panel_bytes(p));
     return emit_gep(e, e->i8, pairs_slot(p, ctx, SLOT_WS), at);
@@ -181,19 +182,28 @@ typedef struct Item {
     LLVMValueRef first, end; /* words of the slab */
 } Item;
 
-/* Where B has what is packed after a panel: the next one, or the first of the next block of k. */
+/* Where B has what is packed after a panel's block of k: the next panel or the next block,
+ * whichever comes first, or again the first of both. */
 static LLVMValueRef next_of_b(const Item *m, LLVMValueRef panel, LLVMValueRef word) {
     const Pairs2d *p = &m->t->p;
     Emit *e = p->e;
-    LLVMValueRef next = emit_add(e, panel, emit_i64(e, 1));
-    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, m->panels_end, "");
-    LLVMValueRef behind = emit_add(e, word, emit_i64(e, p->block_words));
-    LLVMValueRef ends = LLVMBuildICmp(e->b, LLVMIntSGE, behind, m->end, "");
-    LLVMValueRef j = column_of(p, emit_select(e, more, next, m->panel));
-    LLVMValueRef k = emit_select(e, more, word, emit_select(e, ends, m->first, behind));
-    j = emit_mul(e, j, emit_i64(e, p->s->b_n));
+    const bool words_first = m->t->panels_first;
+    LLVMValueRef from[] = {m->panel, m->first}, end[] = {m->panels_end, m->end};
+    LLVMValueRef at[] = {panel, word};
+    const int64_t step[] = {1, p->block_words};
+    LLVMValueRef turns =
+        NULL; /* has the inner one begun again? NULL: it has not been looked at */
+    for (int i = 0; i < 2; i++) {
+        int x = words_first ? !i : i;
+        LLVMValueRef next = emit_add(e, at[x], emit_i64(e, step[x]));
+        LLVMValueRef over = LLVMBuildICmp(e->b, LLVMIntSGE, next, end[x], "");
+        next = emit_select(e, over, from[x], next);
+        at[x] = turns ? emit_select(e, turns, next, at[x]) : next;
+        turns = over;
+    }
+    LLVMValueRef j = emit_mul(e, column_of(p, at[0]), emit_i64(e, p->s->b_n));
     return emit_gep(e, e->i16, pairs_slot(p, m->ctx, SLOT_B),
-                    emit_plus(e, j, k, 2 * p->s->b_k));
+                    emit_plus(e, j, at[1], 2 * p->s->b_k));
 }
 
 /* Of a panel: behind those of the group's before or, where sums outlive an item, of all before. */
@@ -206,7 +216,7 @@ static LLVMValueRef sums_of(const Item *m, LLVMValueRef panel) {
         all = emit_at(e, e->i8, pairs_slot(p, m->ctx, SLOT_WS), p->a_bytes);
         row = m->i;
     } else {
-        at = p->adds_up ? emit_sub(e, panel, m->panel) : row;
+        at = tiles_group_sums(m->t) ? emit_sub(e, panel, m->panel) : row;
     }
     at = emit_mul(e, emit_plus(e, row, at, rows), emit_i64(e, m->t->sums_row));
     return emit_gep(e, e->f32, all, at);
@@ -261,26 +271,45 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
     if (at.last) if_end(e, &f);
 }
 
+/* A panel's product of the block of k at `word`; all: there the item's rows of A begin. */
+static void block_emit(const Item *m, LLVMValueRef all, LLVMValueRef panel,
+                       LLVMValueRef word) {
+    const Pairs2d *p = &m->t->p;
+    Emit *e = p->e;
+    LLVMValueRef words =
+        emit_imin(e, emit_sub(e, m->end, word), emit_i64(e, p->block_words));
+    LLVMValueRef at = emit_mul(e, emit_sub(e, word, m->first), emit_i64(e, TILES_WIDE));
+    if (p->packs_a || m->t->panels_first) all = emit_gep(e, e->f32, all, at);
+    panel_emit(m, all, panel, word, words);
+}
+
 static void item_emit(const Item *m) {
     const Tiles2d *t = m->t;
     const Pairs2d *p = &t->p;
     Emit *e = p->e;
-    Loop k, panels;
-    loop_begin(e, &k, m->first, m->end, p->block_words, 0, NULL);
-    LLVMValueRef words =
-        emit_imin(e, emit_sub(e, m->end, k.i), emit_i64(e, p->block_words));
-    LLVMValueRef a = m->own_a;
-    if (!p->packs_a) {
-        pack_own(t, pairs_slot(p, m->ctx, SLOT_A), a, m->row, m->rows, k.i, words);
-    } else {
-        a = emit_mul(e, emit_sub(e, k.i, m->first), emit_i64(e, TILES_WIDE));
-        a = emit_plus(e, a, m->i, t->a_block / TILES_WIDE);
+    const bool words_first = t->panels_first;
+    LLVMValueRef lo[] = {m->panel, m->first}, hi[] = {m->panels_end, m->end};
+    const int64_t step[] = {1, p->block_words};
+    LLVMValueRef a = m->own_a, source = pairs_slot(p, m->ctx, SLOT_A);
+    Loop l[2]; /* over panels, over words */
+    if (p->packs_a) {
+        a = emit_mul(e, m->i, emit_i64(e, t->a_block / TILES_WIDE));
         a = emit_gep(e, e->f32, pairs_slot(p, m->ctx, SLOT_WS), a);
+    } else if (words_first) {
+        pack_own(t, source, a, m->row, m->rows, m->first, emit_sub(e, m->end, m->first));
     }
-    loop_begin(e, &panels, m->panel, m->panels_end, 1, 0, NULL);
-    panel_emit(m, a, panels.i, k.i, words);
-    loop_end(e, &panels, NULL);
-    loop_end(e, &k, NULL);
+    loop_begin(e, &l[!words_first], lo[!words_first], hi[!words_first],
+               (int)step[!words_first], 0, NULL);
+    if (!p->packs_a && !words_first) {
+        LLVMValueRef words = emit_sub(e, m->end, l[1].i);
+        words = emit_imin(e, words, emit_i64(e, p->block_words));
+        pack_own(t, source, a, m->row, m->rows, l[1].i, words);
+    }
+    loop_begin(e, &l[words_first], lo[words_first], hi[words_first],
+               (int)step[words_first], 0, NULL);
+    block_emit(m, a, l[0].i, l[1].i);
+    loop_end(e, &l[words_first], NULL);
+    loop_end(e, &l[!words_first], NULL);
 }
 
 /* Groups of panels that a slab of columns has. */

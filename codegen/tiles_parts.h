@@ -15,6 +15,8 @@ typedef struct Tiles2d {
     Pairs2d p;
     int64_t slab_panels; /* of columns that are packed at a time */
     int64_t group;       /* panels of an item */
+    bool
+        panels_first; /* a panel goes over all blocks of k before the next: A has room for them */
     bool shares_b;    /* it is packed for all rows by all threads, not by each of them */
     bool streams;     /* rows of C are whole lines, which go past the caches */
     bool flushes;     /* they begin and end in lines: a panel's sums go there at once */
@@ -26,6 +28,7 @@ Tiles2d tiles_of(const PairsMatmul *s);
 int64_t tiles_panel_bytes(const Pairs2d *p); /* of B, packed, for a block of k */
 int64_t tiles_k_blocks(const Pairs2d *p);    /* of a slab */
 bool tiles_keep_sums(const Tiles2d *t);      /* in memory, before they are in C */
+bool tiles_group_sums(const Tiles2d *t);     /* of all panels of an item, not of one */
 /* So that those of a block are taken before its last step. */
 int tiles_rows_a_step(const Tiles2d *t);
 /* Of the workspace before what each thread has. */

@@ -202,8 +202,11 @@ TEST(tile_slabs) {
     try_one(1000, 5, 5600, 1 | 8, 2, 2, EMULATED);
     /* 819 rows of a block, which are no whole vectors */
     try_one(1000, 5, 5700, 1 | 8, 2, 2, EMULATED);
-    /* the blocks of the rule, of rows and of k */
+    /* the blocks of the rule, of rows and of k: those of a panel one after the other, as A is
+     * small, and with all panels in turn */
     try_one(1100, 70, 1500, ROUNDS, 4, 2, EMULATED);
+    try_one(300, 300, 3100, ROUNDS, 20, 2, EMULATED);
+    try_one(300, 300, 3100, 2 | ROUNDS, 4, 2, EMULATED);
 }
 
 TEST_LABEL_OF(wide_slabs, SLOW);
