@@ -355,6 +355,11 @@ void emit_stream_end(Emit *e) {
     emit_intrinsic(e, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
 }
 
+void emit_prefetch(Emit *e, LLVMValueRef ptr, bool writes, int level) {
+    LLVMValueRef args[] = {ptr, emit_i32(e, writes), emit_i32(e, level), emit_i32(e, 1)};
+    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
+}
+
 static LLVMValueRef tail_mask(Emit *e, LLVMValueRef n, int lanes) {
     LLVMValueRef lane[64];
     for (int i = 0; i < lanes; i++) lane[i] = emit_i32(e, i);

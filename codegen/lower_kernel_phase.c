@@ -9,7 +9,11 @@
 #include "ir/placement.h"
 #include <math.h>
 
-enum { REGISTERS = 2 }; /* of a vector */
+enum {
+    REGISTERS = 2, /* of a vector */
+    LONG_BYTES =
+        1 << 14 /* of a row, beyond which a CPU does not fetch the next by itself */
+};
 _Static_assert((int)SPACE_MAX_SUMS <= LOOP_CARRY_MAX, "a phase carries every sum");
 
 int kernel_index(const Kernel *k, const Value *v) {
@@ -137,6 +141,7 @@ typedef struct Phase {
     Root *root;
     int n, naccs;
     bool *needed; /* by op */
+    bool fetches; /* what the next row reads */
 } Phase;
 
 /* Reductions and stores of the phase. */
@@ -161,7 +166,8 @@ static void add_roots(Kernel *k, Phase *p, int phase) {
 
 static Phase phase_of(Kernel *k, int phase) {
     const Space *s = &k->s;
-    Phase p = {.root = NEW_ARRAY(k->mem, Root, (size_t)(s->nops + k->f->nret)),
+    Phase p = {.fetches = s->nphases > 1 && phase == s->nphases - 1,
+               .root = NEW_ARRAY(k->mem, Root, (size_t)(s->nops + k->f->nret)),
                .needed = NEW_ARRAY(k->mem, bool, (size_t)s->nops)};
     bool *want = NEW_ARRAY(k->mem, bool, (size_t)s->nvalues);
     add_roots(k, &p, phase);
@@ -276,6 +282,23 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
     }
 }
 
+/* What the next row reads first, with the last phase of a row: with one phase after the other that
+ * reads it again from the second cache, the first would wait for memory alone. */
+static void fetch_next_row(Kernel *k, LLVMValueRef j) {
+    Emit *e = k->e;
+    const uint32_t all = space_full(&k->s);
+    for (int i = 0; i < k->f->narg; i++) {
+        const SpaceValue *v = space_value(&k->s, k->f->arg[i]);
+        if (!v || v->made || v->table || (v->mask & all) != all) continue;
+        const int64_t each = (int64_t)dtype_bytes[v->v->ty.dt];
+        LLVMValueRef at = emit_add(e, j, emit_i64(e, k->s.inner));
+        at = emit_gep(e, kernel_element(k, v->v), k->start[v - k->s.value], at);
+        if (k->s.inner * each < LONG_BYTES) continue;
+        for (int64_t byte = 0; byte < e->vl * each; byte += EMIT_LINE_BYTES)
+            emit_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
+    }
+}
+
 /* The elements between `from` and `to`; masked: their number may be no multiple of a step. */
 static void vector_loop(Kernel *k, const Phase *p, LLVMValueRef from, LLVMValueRef to,
                         bool masked, LLVMValueRef *accs) {
@@ -285,6 +308,7 @@ static void vector_loop(Kernel *k, const Phase *p, LLVMValueRef from, LLVMValueR
     loop_begin(e, &loop, from, to, e->vl, p->naccs, accs);
     memcpy(next, loop.carry, sizeof next);
     LLVMValueRef mask = masked ? emit_tail_mask(e, emit_sub(e, to, loop.i)) : NULL;
+    if (p->fetches && !masked) fetch_next_row(k, loop.i);
     vector_step(k, p, loop.i, mask, next);
     loop_end(e, &loop, p->naccs ? next : NULL);
     memcpy(accs, loop.carry, sizeof loop.carry);

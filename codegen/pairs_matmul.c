@@ -160,8 +160,8 @@ static void fetch_c(const Block *b, const GemmBlock *at) {
     LLVMValueRef c = c_at(b, at->i, at->j);
     for (int r = 0; r < at->rows; r++)
         for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
-            pairs_prefetch(e, emit_at(e, e->i8, c, r * b->p->s->c_m * each + byte), true,
-                           3);
+            emit_prefetch(e, emit_at(e, e->i8, c, r * b->p->s->c_m * each + byte), true,
+                          3);
 }
 
 /* What a tile will write, and a part of the next B: both come from memory while the tile's
@@ -173,7 +173,7 @@ static void fetch_ahead(void *ctx, const GemmBlock *at) {
     for (int r = 0; r < at->rows; r++) {
         LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
         for (int v = 0; v < at->vecs && b->last; v++)
-            pairs_prefetch(e, sums_at(b, at, r, v), true, 3);
+            emit_prefetch(e, sums_at(b, at, r, v), true, 3);
         fetch_b(b, row);
     }
 }

@@ -31,11 +31,6 @@ void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, const char *
     emit_call(e, arena_printf(e->mem, "%s.%s", p->name, part), args, 4);
 }
 
-void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level) {
-    LLVMValueRef args[] = {at, emit_i32(e, writes), emit_i32(e, level), emit_i32(e, 1)};
-    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
-}
-
 void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,
                        int64_t lines, int64_t stride) {
     int64_t whole = share / lines, parts = divided_up(lines, share);
@@ -47,7 +42,7 @@ void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share
     at = emit_gep(e, e->i8, from, at);
     for (int64_t x = 0; x < (whole ? whole * lines : share); x++) {
         int64_t byte = x / lines * stride + x % lines * LINE_BYTES;
-        pairs_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
+        emit_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
     }
 }
 
@@ -163,7 +158,7 @@ static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueR
     at = emit_gep(e, pairs_number_type(p), a, at);
     for (int t = 0; t < p->per_word * e->vl; t++)
         for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
-            pairs_prefetch(e, emit_at(e, e->i8, at, t * row + byte), false, 2);
+            emit_prefetch(e, emit_at(e, e->i8, at, t * row + byte), false, 2);
 }
 
 /* PACK_TILES x vl rows an item. It goes over vl pairs of k at a time where A lies across: there

@@ -46,8 +46,6 @@ void pairs_set_number(const Pairs2d *p, LLVMValueRef ctx, int slot, LLVMValueRef
  * product's. */
 void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, const char *part,
                LLVMValueRef items);
-/* level: 3 to all caches, 2 to all but the first. */
-void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level);
 /* To all caches but the first the share that step n has of strips of `lines` lines, `stride`
  * bytes apart: `share` lines. */
 void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,

@@ -75,9 +75,7 @@ LLVMTypeRef rows_element(const Rows *r) {
 }
 
 void rows_fetch(const Rows *r, LLVMValueRef at) {
-    Emit *e = r->e;
-    LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 2), emit_i32(e, 1)};
-    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
+    emit_prefetch(r->e, at, false, 2);
 }
 
 void rows_write(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,

@@ -81,7 +81,7 @@ static void fetch_across(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
     LLVMValueRef at = emit_gep(e, e->i16, a, emit_plus(e, row, next, 2 * s->a_k));
     for (int x = 0; x < 2 * TILES_SIDE; x++)
         for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
-            pairs_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_k + byte), false, 3);
+            emit_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_k + byte), false, 3);
 }
 
 /* Words w and on of 16 rows of A from `row` on, r rows behind the first one packed, to the tile
@@ -105,7 +105,7 @@ static void fetch_along(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
     LLVMValueRef at = emit_plus(e, emit_mul(e, word, emit_i64(e, 2)), row, s->a_m);
     at = emit_gep(e, e->i16, a, at);
     for (int x = 0; x < TILES_SIDE; x++)
-        pairs_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_m), false, 3);
+        emit_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_m), false, 3);
 }
 
 /* Words `word` and on of `rows` rows of A from `row` on, at most PACK_ROWS, `count` of them, to

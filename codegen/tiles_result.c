@@ -65,7 +65,7 @@ static void fetch_c(const TilesBlock *b, const GemmBlock *at, LLVMValueRef l) {
     LLVMValueRef c = c_at(b, emit_add(e, at->i, row), at->j);
     for (int r = 0; r < FETCH_ROWS; r++)
         for (int64_t byte = 0; byte < TILES_WIDE * each; byte += LINE_BYTES)
-            pairs_prefetch(e, emit_at(e, e->i8, c, r * s->c_m * each + byte), true, 3);
+            emit_prefetch(e, emit_at(e, e->i8, c, r * s->c_m * each + byte), true, 3);
     if_end(e, &f);
 }
 
