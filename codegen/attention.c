@@ -31,7 +31,7 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     x.floats = x.k;
     if (s->dt != DT_BF16) return x;
     x.v = x.k + ATTN_BLOCK_KEYS * attn_words(s);
-    x.p = x.v + ATTN_BLOCK_KEYS / 2 * round_up(s->dim, 2 * TILE_SIDE);
+    x.p = x.v + attn_tiled_words(s);
     x.floats = align_up(x.p + ATTN_BLOCK_KEYS / 2 * bq);
     return x;
 }

@@ -2,6 +2,7 @@
  * probabilities and the gradient of scores, from the scores and the gradient of
  * probabilities of a block. attention_grad.c has the rest. */
 #include "codegen/attention_backward.h"
+#include "codegen/attention_pack.h"
 #include "codegen/vmath.h"
 
 static int64_t take(int64_t *end, int64_t floats) {
@@ -31,6 +32,7 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
     x.dq = take(end, bq * s->dim);
     x.dk = take(end, s->tk * s->dim);
     x.dv = take(end, s->tk * s->dim);
+    x.k_tiles = take(end, (s->tk + bk - 1) / bk * attn_tiled_words(s));
     return x;
 }
 

@@ -7,7 +7,8 @@
  *   With bf16 all operands of the products are copied to scratch, in pairs of bf16 along
  * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
  * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
- * rounded at the end. Factors enter with the softmax. */
+ * rounded at the end. Factors enter with the softmax. Tile registers take K for dQ turned, in tiles
+ * that are made once a head, and sum dQ turned as well: dQ^T += K^T dS. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
 #include <float.h>
@@ -63,6 +64,11 @@ static void delta_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
+/* Is dQ summed turned? */
+static bool turns(const Attn *a) {
+    return a->tiles && a->parts == 1;
+}
+
 /* From query to query in what dQ is summed in: the result; scratch for bf16, which is
  * rounded from there; with parts of the keys a tensor for each of them. */
 static int64_t sums_row(const Attn *a) {
@@ -70,8 +76,8 @@ static int64_t sums_row(const Attn *a) {
 }
 
 /* name.keys(x, rows, y, keys, queries): y[keys][dim] += X[keys][queries] rows, for dV and
- * dK; name.sums(ds, k, dq, queries, keys): dq[queries][dim] += dS^T k. With bf16 the last
- * parameter counts pairs, and all is in scratch. */
+ * dK; name.sums(ds, k, dq, queries, keys): dq[queries][dim] += dS^T k, or turned dq[dim][bq] += k^T dS.
+ * With bf16 the last parameter counts pairs, and all is in scratch. */
 static void products_emit(const Attn *a) {
     Emit *e = a->e;
     int64_t dim = a->s.dim;
@@ -84,6 +90,15 @@ static void products_emit(const Attn *a) {
     }
     for (int i = 0; i < 2; i++) {
         attn_func(a, i ? "sums" : "keys", "pppii");
+        if (i && turns(a)) {
+            GemmStrides turned = {1, dim, a->bq, a->bq, .pairs = true};
+            turned.a_block = attn_tiled_block(a);
+            gemm_emit(e, &turned, GEMM_ADD, emit_param(e, 1), emit_param(e, 0),
+                      emit_param(e, 2), NULL, emit_i64(e, dim), emit_i64(e, a->bq),
+                      emit_param(e, 4));
+            emit_ret(e, NULL);
+            continue;
+        }
         gemm_emit(e, i ? &sums : &keys, GEMM_ADD, emit_param(e, 0), emit_param(e, 1),
                   emit_param(e, 2), NULL, emit_param(e, 3), emit_i64(e, a->s.dim),
                   emit_param(e, 4));
@@ -132,6 +147,15 @@ static LLVMValueRef half_of(Emit *e, LLVMValueRef n) {
     return emit_div(e, emit_add(e, n, emit_i64(e, 1)), emit_i64(e, 2));
 }
 
+/* Where the turned block of keys from j0 on is. */
+static LLVMValueRef k_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef j0) {
+    Emit *e = a->e;
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    LLVMValueRef at = emit_div(e, j0, emit_i64(e, a->bk));
+    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s)));
+    return attn_f32(a, scratch_at(a, work, x.k_tiles), at);
+}
+
 /* Copies the block of keys to scratch. */
 static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
                            LLVMValueRef keys) {
@@ -147,7 +171,10 @@ static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
         attn_call(a, "rows", (LLVMValueRef[]){k, o.k, keys}, 3);
         attn_call(a, "rows", (LLVMValueRef[]){v, o.v, keys}, 3);
     }
-    attn_call(a, "key_pairs", (LLVMValueRef[]){k, o.k_keys, keys}, 3);
+    if (turns(a))
+        o.k_keys = k_tiles_at(a, work, j0);
+    else
+        attn_call(a, "key_pairs", (LLVMValueRef[]){k, o.k_keys, keys}, 3);
     o.p = scratch_at(a, work, x.p_rows);
     o.ds = scratch_at(a, work, x.ds_rows);
     o.ds_keys = scratch_at(a, work, x.ds_pairs);
@@ -257,7 +284,8 @@ static void queries_emit(const Attn *a) {
     If first, some;
     LLVMValueRef none = emit_i64(e, 0);
     if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntNE, emit_param(e, 9), none, ""));
-    attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, rows}, 2);
+    LLVMValueRef lines = turns(a) ? emit_i64(e, a->bq) : rows;
+    attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, lines}, 2);
     if_end(e, &first);
     AttnRange range = attn_range(a, &origin, i0, rows);
     range.from = emit_imax(e, range.from, emit_param(e, 6));
@@ -278,6 +306,19 @@ static void queries_emit(const Attn *a) {
         attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, rows}, 3);
     }
     emit_ret(e, NULL);
+}
+
+/* Keys of the kv head to tiles. */
+static void turn_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMValueRef kv,
+                      const AttnRange *r) {
+    Emit *e = a->e;
+    Loop l;
+    loop_begin(e, &l, r->from, r->to, a->bk, 0, NULL);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, r->to, l.i), emit_i64(e, a->bk));
+    LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
+    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, SLOT_K), at);
+    attn_call(a, "turn_keys", (LLVMValueRef[]){k, k_tiles_at(a, work, l.i), keys}, 3);
+    loop_end(e, &l, NULL);
 }
 
 /* dK and dV of the rows of the kv head, before and after their queries. */
@@ -321,6 +362,7 @@ static void head_emit(const Attn *a) {
     LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
     kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
     key_sums_clear(a, ctx, work, kv, &r);
+    if (turns(a)) turn_keys(a, ctx, work, kv, &r);
     Loop g, i;
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
@@ -382,9 +424,13 @@ static void body_emit(const Attn *a) {
 /* Functions that only bf16 has. */
 static void narrow_emit(const Attn *a) {
     if (!a->rows_in_place) attn_rows_emit(a, "rows", false);
-    attn_pairs_emit(a, "key_pairs", false);
+    (turns(a) ? attn_tiles_emit : attn_pairs_emit)(
+        a, turns(a) ? "turn_keys" : "key_pairs", false);
     attn_pairs_emit(a, "query_pairs", true);
-    attn_round_emit(a, "round_q", true);
+    if (turns(a))
+        attn_turn_emit(a, "round_q");
+    else
+        attn_round_emit(a, "round_q", true);
     attn_round_emit(a, "round_kv", false);
 }
 

@@ -65,21 +65,32 @@ static void unpack_row(const Attn *a, LLVMValueRef value, LLVMValueRef row,
     if_end(e, &s);
 }
 
-static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+/* factor: of the queries from r0 on, or NULL. */
+static void unpack_times(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width,
+                         LLVMValueRef factor) {
     Emit *e = a->e;
     LLVMValueRef v[16], src = emit_param(e, 0);
-    LLVMValueRef factor = attn_f32(a, emit_param(e, 3), r0);
-    factor = emit_load(e, e->vf32, factor, NULL, 4);
     LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
     LLVMValueRef base = attn_f32(a, src, at);
     for (int x = 0; x < e->vl; x++) {
         LLVMValueRef from = emit_at(e, e->f32, base, x * a->bq);
-        v[x] = x < width ? emit_fmul(e, emit_load(e, e->vf32, from, NULL, 4), factor)
-                         : LLVMConstNull(e->vf32);
+        v[x] = LLVMConstNull(e->vf32);
+        if (x < width) v[x] = emit_load(e, e->vf32, from, NULL, 4);
+        if (x < width && factor) v[x] = emit_fmul(e, v[x], factor);
     }
     emit_transpose(e, v);
     for (int t = 0; t < e->vl; t++)
         unpack_row(a, v[t], emit_add(e, r0, emit_i64(e, t)), d0, width);
+}
+
+static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+    Emit *e = a->e;
+    LLVMValueRef factor = attn_f32(a, emit_param(e, 3), r0);
+    unpack_times(a, r0, d0, width, emit_load(e, e->vf32, factor, NULL, 4));
+}
+
+static void turn_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+    unpack_times(a, r0, d0, width, NULL);
 }
 
 /* Tiles of vl rows and of vl of the n columns. */
@@ -107,6 +118,10 @@ void attn_pack_emit(const Attn *a) {
 
 void attn_unpack_emit(const Attn *a) {
     tiles_emit(a, "unpack", a->s.dim, unpack_tile, "ppip");
+}
+
+void attn_turn_emit(const Attn *a, const char *part) {
+    tiles_emit(a, part, a->s.dim, turn_tile, "ppi");
 }
 
 /* What a row function does with `width` columns from c on of row r. */
@@ -189,6 +204,10 @@ void attn_pairs_emit(const Attn *a, const char *part, bool from_q) {
 
 int64_t attn_tiled_block(const Attn *a) {
     return round_up(a->bk / 2, TILE_SIDE) * 2 * TILE_SIDE;
+}
+
+int64_t attn_tiled_words(const AttnShape *s) {
+    return round_up(ATTN_BLOCK_KEYS / 2, TILE_SIDE) * round_up(s->dim, 2 * TILE_SIDE);
 }
 
 /* Pairs of rows r0.. and columns c.. of src, as a tile with columns for rows. whole: all rows of

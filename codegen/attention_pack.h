@@ -11,6 +11,8 @@ void attn_pack_emit(const Attn *a);
 /* name.unpack(src, dst, rows, factor): dst's rows = transpose of src[dim][bq], query
  * lanes times factor[bq]. */
 void attn_unpack_emit(const Attn *a);
+/* name.PART(src, dst, rows): the same without a factor. */
+void attn_turn_emit(const Attn *a, const char *part);
 
 /* name.PART(ptr, rows): clears `rows` rows of dim f32 values, `stride` apart. */
 void attn_clear_emit(const Attn *a, const char *part, int64_t stride);
@@ -25,6 +27,8 @@ void attn_pairs_emit(const Attn *a, const char *part, bool from_q);
  * (a_block = attn_tiled_block): rows of the head, and 0 beyond the last of src's. For tile registers. */
 void attn_tiles_emit(const Attn *a, const char *part, bool from_q);
 int64_t attn_tiled_block(const Attn *a);
+/* Words of all tiles of a block of keys. */
+int64_t attn_tiled_words(const AttnShape *s);
 /* name.PART(src, dst, rows): dst's rows = src[rows][dim], f32, rounded. */
 void attn_round_emit(const Attn *a, const char *part, bool from_q);
 
