@@ -19,8 +19,26 @@ typedef struct Scratch {
     int64_t packed, out, s, max, sum, decay, moved, k, v, p, floats;
 } Scratch;
 
+/* Without parts of the keys a pair is two blocks of queries of one head, one from each end: under
+ * a causal mask every pair then has the same work. With an odd number the middle block is
+ * alone. */
+static int64_t pairs_of(int64_t q_blocks) {
+    return (q_blocks + 1) / 2;
+}
+
+static int64_t parts_of(const AttnShape *s, int64_t q_blocks) {
+    return attn_key_parts(s, s->batch * s->heads * pairs_of(q_blocks));
+}
+
+/* Do tile registers find V of all keys in tiles, made once an item? In a window few blocks of
+ * queries see the same keys. */
+static bool keeps_values(const AttnShape *s, int64_t parts) {
+    return s->dt == DT_BF16 && !s->window && parts == 1;
+}
+
 static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     Scratch x = {0};
+    bool kept = keeps_values(s, parts_of(s, (s->tq + bq - 1) / bq));
     x.out = x.packed + attn_words(s) * bq;
     x.s = x.out + s->dim * bq;
     x.max = x.s + ATTN_BLOCK_KEYS * bq;
@@ -31,20 +49,19 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     x.floats = x.k;
     if (s->dt != DT_BF16) return x;
     x.v = x.k + ATTN_BLOCK_KEYS * attn_words(s);
-    x.p = x.v + attn_tiled_words(s);
+    x.p = x.v + (kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1) *
+                    attn_tiled_words(s);
     x.floats = align_up(x.p + ATTN_BLOCK_KEYS / 2 * bq);
     return x;
 }
 
-/* Without parts of the keys an item is a pair of query blocks of one head, one from each
- * end: under a causal mask every pair then has the same work. With an odd number the middle
- * block is alone. */
-static int64_t pairs_of(const Attn *a) {
-    return (a->q_blocks + 1) / 2;
-}
-
-static int64_t parts_of(const AttnShape *s, int64_t q_blocks) {
-    return attn_key_parts(s, s->batch * s->heads * ((q_blocks + 1) / 2));
+/* An item is a pair or, where values are kept, some of a head: the pairs of every so many. */
+static int64_t items_a_head(const Attn *a) {
+    enum { ITEMS_A_THREAD = 8 }; /* at least, where there are pairs for it */
+    int64_t heads = a->s.batch * a->s.heads, pairs = pairs_of(a->q_blocks);
+    if (!a->tiles || !keeps_values(&a->s, a->parts)) return pairs;
+    int64_t wanted = a->s.threads > 1 ? (int64_t)ITEMS_A_THREAD * a->s.threads : 1;
+    return MIN(pairs, (wanted + heads - 1) / heads);
 }
 
 /* A thread's scratch, or with parts that of every block of queries and part, as their sums
@@ -157,6 +174,14 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return b;
 }
 
+/* Where kept values of the block of keys from `from` on are. */
+static LLVMValueRef value_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+    Emit *e = a->e;
+    LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
+    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s)));
+    return attn_f32(a, emit_at(e, e->f32, work, scratch_of(&a->s, a->bq).v), at);
+}
+
 /* One block of `keys` keys, the first of them `from`. */
 static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
                       LLVMValueRef keys) {
@@ -165,6 +190,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
     LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
+    const bool kept = a->tiles && keeps_values(&a->s, a->parts);
     if (a->narrow && !a->rows_in_place) {
         LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
         attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
@@ -184,8 +210,9 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
         attn_call(a, "drop", drop, 4);
     }
     if (a->narrow) {
-        LLVMValueRef pairs = emit_at(e, e->f32, b->work, x.v);
-        attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
+        LLVMValueRef pairs =
+            kept ? value_tiles_at(a, b->work, from) : emit_at(e, e->f32, b->work, x.v);
+        if (!kept) attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
         v = pairs;
         p = rounded;
         if (!attn_rounds_at_once(a))
@@ -263,17 +290,51 @@ static void queries_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-static void pair_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
-                      LLVMValueRef item) {
+static void pair_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMValueRef bh,
+                      LLVMValueRef low) {
     Emit *e = a->e;
-    LLVMValueRef pairs = emit_i64(e, pairs_of(a)), whole = emit_i64(e, 0);
-    LLVMValueRef bh = emit_div(e, item, pairs), low = emit_rem(e, item, pairs);
+    LLVMValueRef whole = emit_i64(e, 0);
     LLVMValueRef high = emit_sub(e, emit_i64(e, a->q_blocks - 1), low);
     attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, low, whole}, 5);
     If two;
     if_begin(e, &two, LLVMBuildICmp(e->b, LLVMIntNE, low, high, ""));
     attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, high, whole}, 5);
     if_end(e, &two);
+}
+
+/* Values of all keys that the head's block of queries sees, and those before it. */
+static void keep_values(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                        LLVMValueRef bh, LLVMValueRef block) {
+    Emit *e = a->e;
+    Place p = place_of(a, bh, block);
+    AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, p.b);
+    AttnRange range = attn_range(a, &origin, p.i0, p.rows);
+    LLVMValueRef tk = emit_i64(e, a->s.tk), bk = emit_i64(e, a->bk);
+    Loop l;
+    loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
+    LLVMValueRef at = emit_plus(e, p.kv_at, l.i, a->kv_row);
+    LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_V), at),
+                           value_tiles_at(a, work, l.i),
+                           emit_imin(e, emit_sub(e, tk, l.i), bk)};
+    attn_call(a, "pairs", args, 3);
+    loop_end(e, &l, NULL);
+}
+
+static void pairs_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                       LLVMValueRef item) {
+    Emit *e = a->e;
+    const int64_t items = items_a_head(a), pairs = pairs_of(a->q_blocks);
+    LLVMValueRef bh = emit_div(e, item, emit_i64(e, items));
+    LLVMValueRef first = emit_rem(e, item, emit_i64(e, items));
+    if (items == pairs && !(a->tiles && keeps_values(&a->s, a->parts))) {
+        pair_emit(a, ctx, work, bh, first);
+        return;
+    }
+    keep_values(a, ctx, work, bh, emit_sub(e, emit_i64(e, a->q_blocks - 1), first));
+    Loop l;
+    loop_begin(e, &l, first, emit_i64(e, pairs), (int)items, 0, NULL);
+    pair_emit(a, ctx, work, bh, l.i);
+    loop_end(e, &l, NULL);
 }
 
 /* With parts an item is a part of the keys of a block of queries, with a scratch of its
@@ -303,7 +364,7 @@ static void body_emit(const Attn *a) {
     if (a->parts > 1)
         part_emit(a, ctx, work, l.i);
     else
-        pair_emit(a, ctx, work, l.i);
+        pairs_emit(a, ctx, work, l.i);
     loop_end(e, &l, NULL);
     if (a->narrow) gemm_tiles_end(e);
     emit_ret(e, NULL);
@@ -355,7 +416,8 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     queries_emit(&a);
     body_emit(&a);
     int64_t heads = s->batch * s->heads, slots = FORWARD_FIRST + s->within;
-    AttnPhase items[] = {{"body", heads * pairs_of(&a)}, {"join", heads * a.q_blocks}};
+    AttnPhase items[] = {{"body", heads * items_a_head(&a)},
+                         {"join", heads * a.q_blocks}};
     if (a.parts == 1) return attn_entry(&a, (int)slots, items, 1);
     Scratch x = scratch_of(s, a.bq);
     attn_merge_emit(&a, x.out, x.max, x.sum);

@@ -424,8 +424,8 @@ static void body_emit(const Attn *a) {
 /* Functions that only bf16 has. */
 static void narrow_emit(const Attn *a) {
     if (!a->rows_in_place) attn_rows_emit(a, "rows", false);
-    (turns(a) ? attn_tiles_emit : attn_pairs_emit)(
-        a, turns(a) ? "turn_keys" : "key_pairs", false);
+    (turns(a) ? attn_tiles_emit
+              : attn_pairs_emit)(a, turns(a) ? "turn_keys" : "key_pairs", false);
     attn_pairs_emit(a, "query_pairs", true);
     if (turns(a))
         attn_turn_emit(a, "round_q");
