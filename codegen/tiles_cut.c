@@ -108,8 +108,9 @@ static void cut_items(Tiles2d *t) {
     t->group = t->slab_panels;
     if (p->adds_up && !p->whole_sums && !t->panels_first)
         t->group = MAX(1, MIN(t->group, SUMS_BYTES / 4 / p->rows / p->panel));
-    int64_t groups =
-        MAX(divided_up(t->slab_panels, t->group), divided_up(wanted, blocks));
+    int64_t groups = divided_up(t->slab_panels, t->group);
+    if (s->a_k != 1 || blocks < s->threads) /* else each would put A into tiles again */
+        groups = MAX(groups, divided_up(wanted, blocks));
     t->group = divided_up(t->slab_panels, MIN(groups, t->slab_panels));
 }
 
