@@ -226,7 +226,8 @@ static void add_line(char *text, size_t size, int local, double limit) {
     what[sizeof what - 1] = 0;
     add(text, size, "\n  rank %d: ", (int)s->rank);
     if (is_silent(local, limit))
-        add(text, size, "silent for %.0f s, last seen %s", w.seen[local].silent, what);
+        add(text, size, "silent for %.0f s%s%s", w.seen[local].silent,
+            *what ? ", last seen " : "", what);
     else
         add(text, size, "%s%.0f s %s", s->waits ? "waits " : "",
             (double)s->still_ms / 1e3, what);

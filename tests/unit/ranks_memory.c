@@ -209,7 +209,7 @@ TEST_LIMIT(a_cgroup_bounds_the_plan, 120) {
     if (RANKS_SANITIZED) test_skip("the sanitizer's own memory is not in the plan");
     const char *run = in_temp("run");
     make_group("1000000000");
-    int large = run_in_group("", large_config(2, 100), run);
+    int large = run_in_group("", large_config(2, 130), run);
     const char *words = arena_strdup(mem(), said());
     int small = run_in_group("", large_config(2, 40), run);
     rmdir(group);
