@@ -9,16 +9,16 @@
 #include "codegen/tiles_parts.h"
 
 enum {
-    PANEL = 16 * TILES_SIDE,        /* columns of a panel, at most */
-    FLUSHED_PANEL = 8 * TILES_SIDE, /* beside all of its sums */
-    A_BYTES = 768 << 10,            /* of a block of rows of A */
-    SUMS_BYTES = 768 << 10,         /* of its sums, if they are kept */
-    BLOCK_WORDS = 256,              /* of k, at most: 32 kB of B for 32 columns */
-    FEW_WORDS = 768,       /* of all k, so that A has room for some rows of them */
-    FEW_BLOCK_WORDS = 192, /* of a block then */
-    SLAB_BYTES = 16 << 20, /* of A or B, packed */
-    SOME_PANELS = 3,       /* of a slab, at least */
-    ITEMS_A_THREAD = 4,    /* at least, where there are rows and columns for it */
+    PANEL = 16 * TILES_SIDE,    /* columns of a panel, at most */
+    FEW_PANEL = 8 * TILES_SIDE, /* beside rows of A for all of k */
+    A_BYTES = 768 << 10,        /* of a block of rows of A */
+    SUMS_BYTES = 768 << 10,     /* of its sums, if they are kept */
+    BLOCK_WORDS = 256,          /* of k, at most: 32 kB of B for 32 columns */
+    FEW_WORDS = 768,            /* of all k, so that A has room for some rows of them */
+    FEW_BLOCK_WORDS = 192,      /* of a block then */
+    SLAB_BYTES = 16 << 20,      /* of A or B, packed */
+    SOME_PANELS = 3,            /* of a slab, at least */
+    ITEMS_A_THREAD = 4,         /* at least, where there are rows and columns for it */
 };
 
 /* Do rows of A for all of k stay in the second cache? */
@@ -118,10 +118,6 @@ bool tiles_group_sums(const Tiles2d *t) {
     return t->p.adds_up && !t->panels_first;
 }
 
-bool tiles_keep_sums(const Tiles2d *t) {
-    return t->p.adds_up || t->flushes;
-}
-
 int tiles_rows_a_step(const Tiles2d *t) {
     int64_t steps = t->p.block_words / TILES_SIDE;
     return (int)divided_up(TILES_WIDE, MAX(1, steps - 1));
@@ -138,9 +134,9 @@ Tiles2d tiles_of(const PairsMatmul *s) {
                        .block_words = words_of(s)}};
     Pairs2d *p = &t.p;
     t.streams = !s->adds && s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
-    t.flushes = !s->adds && !t.streams;
+    t.realigns = !s->adds && !t.streams;
     t.panels_first = is_few(s) && p->words > p->block_words;
-    int64_t most = t.flushes || t.panels_first ? FLUSHED_PANEL : PANEL;
+    int64_t most = t.panels_first ? FEW_PANEL : PANEL;
     p->panel = round_up(divided_up(s->n, divided_up(s->n, most)), TILES_WIDE);
     p->panels = divided_up(s->n, p->panel);
     p->b_words = p->block_words + 1; /* else strips would meet in few sets of a cache */
@@ -162,11 +158,13 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     if (p->whole_sums)
         p->all_sums_bytes =
             align_up(round_up(p->slab_rows, TILES_WIDE) * p->panels * t.sums_row * 4);
-    else if (tiles_keep_sums(&t))
+    else if (p->adds_up)
         p->sums_bytes =
             align_up(most * (tiles_group_sums(&t) ? t.group : 1) * t.sums_row * 4);
+    if (t.realigns) t.waiting_bytes = most * LINE_BYTES;
     int64_t own_b_bytes = t.shares_b ? 0 : tiles_panel_bytes(p);
-    p->thread_bytes = align_up(t.own_a_bytes + p->sums_bytes + own_b_bytes);
+    p->thread_bytes =
+        align_up(t.own_a_bytes + p->sums_bytes + t.waiting_bytes + own_b_bytes);
     return t;
 }
 

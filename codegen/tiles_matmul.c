@@ -176,8 +176,8 @@ static void pack_own(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMValu
 /* What the threads of a body see. */
 typedef struct Item {
     const Tiles2d *t;
-    LLVMValueRef ctx, own_a, sums, own_b; /* of the thread */
-    LLVMValueRef i, row, rows;            /* in the slab, in C; how many */
+    LLVMValueRef ctx, own_a, sums, waiting, own_b; /* of the thread */
+    LLVMValueRef i, row, rows;                     /* in the slab, in C; how many */
     LLVMValueRef panel, panels_end;
     LLVMValueRef first, end; /* words of the slab */
 } Item;
@@ -243,7 +243,10 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
         at.last = LLVMBuildICmp(e->b, LLVMIntSLE, left, emit_i64(e, p->block_words), "");
         at.more = LLVMBuildICmp(e->b, LLVMIntSGT, word, emit_i64(e, 0), "");
     }
-    if (tiles_keep_sums(t)) at.sums = sums_of(m, panel);
+    if (p->adds_up) at.sums = sums_of(m, panel);
+    at.waiting = m->waiting;
+    at.first = column_of(p, m->panel);
+    at.end = emit_imin(e, column_of(p, m->panels_end), emit_i64(e, s->n));
     if (t->shares_b) {
         at.packed = shared_b(t, m->ctx, panel, word);
     } else {
@@ -264,11 +267,6 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
     LLVMValueRef n = emit_i64(e, round_up(s->n, TILES_WIDE));
     n = emit_imin(e, emit_sub(e, n, j), emit_i64(e, p->panel));
     gemm_emit(e, &strides, GEMM_SET, a, at.packed, NULL, NULL, m->rows, n, words);
-    if (!t->flushes) return;
-    If f;
-    if (at.last) if_begin(e, &f, at.last);
-    tiles_flush(&at);
-    if (at.last) if_end(e, &f);
 }
 
 /* A panel's product of the block of k at `word`; all: there the item's rows of A begin. */
@@ -336,7 +334,9 @@ static LLVMValueRef body_emit(const Tiles2d *t) {
               .ctx = ctx,
               .own_a = work,
               .sums = emit_at(e, e->i8, work, t->own_a_bytes),
-              .own_b = emit_at(e, e->i8, work, t->own_a_bytes + p->sums_bytes),
+              .waiting = emit_at(e, e->i8, work, t->own_a_bytes + p->sums_bytes),
+              .own_b = emit_at(e, e->i8, work,
+                               t->own_a_bytes + p->sums_bytes + t->waiting_bytes),
               .first = pairs_number(p, ctx, SLOT_WORD),
               .end = pairs_number(p, ctx, SLOT_WORDS_END)};
     LLVMValueRef row = pairs_number(p, ctx, SLOT_ROW);

@@ -17,17 +17,17 @@ typedef struct Tiles2d {
     int64_t group;       /* panels of an item */
     bool
         panels_first; /* a panel goes over all blocks of k before the next: A has room for them */
-    bool shares_b;    /* it is packed for all rows by all threads, not by each of them */
-    bool streams;     /* rows of C are whole lines, which go past the caches */
-    bool flushes;     /* they begin and end in lines: a panel's sums go there at once */
+    bool shares_b; /* it is packed for all rows by all threads, not by each of them */
+    bool streams;  /* rows of C are whole lines, which go past the caches */
+    bool
+        realigns; /* rows of C begin in lines: what is left of a line waits for the next columns */
     int64_t sums_row; /* numbers from row to row of a panel's sums */
     int64_t a_block;  /* words of 32 rows of A */
-    int64_t b_bytes, own_a_bytes;
+    int64_t b_bytes, own_a_bytes, waiting_bytes;
 } Tiles2d;
 Tiles2d tiles_of(const PairsMatmul *s);
 int64_t tiles_panel_bytes(const Pairs2d *p); /* of B, packed, for a block of k */
 int64_t tiles_k_blocks(const Pairs2d *p);    /* of a slab */
-bool tiles_keep_sums(const Tiles2d *t);      /* in memory, before they are in C */
 bool tiles_group_sums(const Tiles2d *t);     /* of all panels of an item, not of one */
 /* So that those of a block are taken before its last step. */
 int tiles_rows_a_step(const Tiles2d *t);
@@ -44,15 +44,15 @@ typedef struct TilesBlock {
     LLVMValueRef sums;    /* of the block */
     LLVMValueRef more,
         last; /* are there blocks of k before, is it the last? NULL: it is the only one */
-    LLVMValueRef packed;  /* the panel of B */
-    LLVMValueRef next_b;  /* where B has what is packed next; NULL: it is shared */
-    LLVMValueRef aligned; /* do rows of C begin with a line? */
+    LLVMValueRef packed;     /* the panel of B */
+    LLVMValueRef next_b;     /* where B has what is packed next; NULL: it is shared */
+    LLVMValueRef aligned;    /* do rows of C begin with a line? */
+    LLVMValueRef waiting;    /* a line of each row, of the last columns */
+    LLVMValueRef first, end; /* columns of C that the item has */
 } TilesBlock;
 
 /* For GemmUser; ctx: a TilesBlock. */
 void tiles_fetch_step(void *ctx, const GemmBlock *at, LLVMValueRef l);
 void tiles_take_row(void *ctx, const GemmBlock *at, const LLVMValueRef *x);
-/* The panel's sums to C, row by row: lines that are written as a whole past the caches. */
-void tiles_flush(const TilesBlock *b);
 
 #endif

@@ -123,6 +123,84 @@ static void store_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     }
 }
 
+/* Lanes [from, to) of a line. */
+static LLVMValueRef lanes_of(const TilesBlock *b, LLVMValueRef from, LLVMValueRef to) {
+    Emit *e = b->t->p.e;
+    LLVMValueRef (*below)(Emit *, LLVMValueRef) =
+        b->t->p.s->rounds ? emit_halves_mask : emit_tail_mask;
+    return LLVMBuildAnd(e->b, below(e, to), LLVMBuildNot(e->b, below(e, from), ""), "");
+}
+
+/* Numbers of two lines that follow each other, from number `first` on, 1 to all of a line. */
+static LLVMValueRef line_from(const TilesBlock *b, LLVMValueRef x, LLVMValueRef y,
+                              LLVMValueRef first) {
+    Emit *e = b->t->p.e;
+    const bool narrow = b->t->p.s->rounds;
+    const int lanes = narrow ? 2 * TILES_SIDE : TILES_SIDE;
+    LLVMTypeRef type = narrow ? e->i16 : e->i32;
+    LLVMValueRef step[2 * TILES_SIDE];
+    for (int i = 0; i < lanes; i++) step[i] = LLVMConstInt(type, (unsigned)i, 0);
+    LLVMValueRef at = emit_splat_n(e, LLVMBuildTrunc(e->b, first, type, ""), lanes);
+    at = LLVMBuildAdd(e->b, at, LLVMConstVector(step, (unsigned)lanes), "");
+    LLVMValueRef args[] = {x, at, y};
+    return emit_intrinsic(e,
+                          narrow ? "llvm.x86.avx512.vpermi2var.hi.512"
+                                 : "llvm.x86.avx512.vpermi2var.ps.512",
+                          NULL, 0, args, 3);
+}
+
+/* Of a row whose first column is somewhere in a line: the numbers of before that wait, and those of
+ * 32 columns from j on, as whole lines past the caches; the last ones wait. Where the item's
+ * columns begin or end, as far as they go. */
+static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
+                        const LLVMValueRef *x) {
+    const PairsMatmul *s = b->t->p.s;
+    Emit *e = b->t->p.e;
+    enum { LINES = 2 };
+    const int64_t bytes = s->rounds ? 2 : 4, line = LINE_BYTES / bytes;
+    const int n = (int)(TILES_WIDE / line);
+    LLVMValueRef z[LINES + 1], y[LINES], column = emit_add(e, b->j, j);
+    LLVMTypeRef type = s->rounds ? emit_vec(e->i16, (int)line) : e->vf32;
+    for (int v = 0; v < LINES; v++) {
+        LLVMValueRef at = emit_add(e, j, emit_i64(e, v * TILES_SIDE)), mask = NULL;
+        LLVMValueRef left = emit_sub(e, emit_i64(e, s->n), emit_add(e, b->j, at));
+        if (s->n % TILES_WIDE) mask = emit_tail_mask(e, left);
+        y[v] = with_bias(b, x[v], at, mask);
+        if (s->rounds) y[v] = emit_to_bf16(e, y[v]);
+    }
+    LLVMValueRef wait = emit_mul(e, row, emit_i64(e, LINE_BYTES));
+    wait = emit_gep(e, e->i8, b->waiting, wait);
+    z[0] = emit_load(e, type, wait, NULL, LINE_BYTES);
+    z[1] = s->rounds ? LLVMBuildBitCast(e->b, emit_join(e, y[0], y[1]), type, "") : y[0];
+    if (!s->rounds) z[2] = y[1];
+    emit_store(e, z[n], wait, NULL, LINE_BYTES);
+    LLVMValueRef to = c_at(b, row, j), first = LLVMBuildPtrToInt(e->b, to, e->i64, "");
+    first = emit_div(e, LLVMBuildAnd(e->b, first, emit_i64(e, LINE_BYTES - 1), ""),
+                     emit_i64(e, bytes));
+    first = emit_sub(e, emit_i64(e, line), first);
+    /* number `first` of what waits is column `from` */
+    LLVMValueRef from = emit_sub(e, emit_add(e, column, first), emit_i64(e, line));
+    to = emit_gep(e, s->rounds ? e->i16 : e->f32, to, emit_sub(e, from, column));
+    LLVMValueRef next = emit_add(e, column, emit_i64(e, TILES_WIDE));
+    LLVMValueRef begins = LLVMBuildICmp(e->b, LLVMIntSLT, from, b->first, "");
+    LLVMValueRef ends = LLVMBuildICmp(e->b, LLVMIntSGE, next, b->end, "");
+    If f;
+    if_begin(e, &f, LLVMBuildOr(e->b, begins, ends, ""));
+    LLVMValueRef end = emit_imin(e, next, b->end);
+    for (int q = 0; q <= n; q++) {
+        LLVMValueRef zero = emit_add(e, from, emit_i64(e, q * line));
+        LLVMValueRef mask =
+            lanes_of(b, emit_sub(e, b->first, zero), emit_sub(e, end, zero));
+        LLVMValueRef out = line_from(b, z[q], z[MIN(q + 1, n)], first);
+        emit_store(e, out, emit_at(e, e->i8, to, q * LINE_BYTES), mask, (int)bytes);
+    }
+    if_else(e, &f);
+    for (int q = 0; q < n; q++)
+        emit_stream(e, line_from(b, z[q], z[q + 1], first),
+                    emit_at(e, e->i8, to, q * LINE_BYTES));
+    if_end(e, &f);
+}
+
 /* Where the block has sums for column j of row r. */
 static LLVMValueRef sums_at(const TilesBlock *b, LLVMValueRef r, LLVMValueRef j) {
     Emit *e = b->t->p.e;
@@ -144,6 +222,10 @@ static void finish_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                        const LLVMValueRef *x) {
     Emit *e = b->t->p.e;
     If f;
+    if (b->t->realigns) {
+        realign_row(b, row, j, x);
+        return;
+    }
     if (!b->t->streams) {
         store_row(b, row, j, x);
         return;
@@ -171,10 +253,6 @@ void tiles_take_row(void *ctx, const GemmBlock *at, const LLVMValueRef *x) {
         LLVMValueRef from = emit_at(e, e->f32, sums_at(b, at->i, at->j), v * TILES_SIDE);
         y[v] = emit_fadd(e, x[v], emit_load(e, e->vf32, from, mask, 4));
     }
-    if (b->t->flushes) {
-        keep_row(b, at->i, at->j, y);
-        return;
-    }
     if (b->last) {
         if_begin(e, &f, LLVMBuildNot(e->b, b->last, ""));
         keep_row(b, at->i, at->j, y);
@@ -182,53 +260,4 @@ void tiles_take_row(void *ctx, const GemmBlock *at, const LLVMValueRef *x) {
     }
     finish_row(b, at->i, at->j, y);
     if (b->last) if_end(e, &f);
-}
-
-/* Numbers of row r of the block from column j on that are before `end`: from a line's first on,
- * or what there is of one. */
-static void flush_part(const TilesBlock *b, LLVMValueRef r, LLVMValueRef j,
-                       LLVMValueRef end, bool whole) {
-    const PairsMatmul *s = b->t->p.s;
-    Emit *e = b->t->p.e;
-    LLVMValueRef x[2];
-    const int vectors = s->rounds ? 2 : 1;
-    for (int v = 0; v < vectors; v++) {
-        LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILES_SIDE)), mask = NULL;
-        if (!whole) mask = emit_tail_mask(e, emit_sub(e, end, column));
-        x[v] = emit_load(e, e->vf32, sums_at(b, r, column), mask, 4);
-        x[v] = with_bias(b, x[v], column, mask);
-        if (!whole)
-            emit_store_sum(e, x[v], c_at(b, r, column), mask, false, s->rounds);
-        else if (s->rounds)
-            x[v] = emit_to_bf16(e, x[v]);
-    }
-    if (whole) emit_stream(e, s->rounds ? emit_join(e, x[0], x[1]) : x[0], c_at(b, r, j));
-}
-
-void tiles_flush(const TilesBlock *b) {
-    const Pairs2d *p = &b->t->p;
-    Emit *e = p->e;
-    const int64_t bytes = p->s->rounds ? 2 : 4, line = LINE_BYTES / bytes;
-    LLVMValueRef zero = emit_i64(e, 0), per = emit_i64(e, line);
-    LLVMValueRef n = emit_sub(e, emit_i64(e, p->s->n), b->j);
-    n = emit_imin(e, n, emit_i64(e, p->panel));
-    Loop rows, lines;
-    If f;
-    loop_begin(e, &rows, zero, b->rows, 1, 0, NULL);
-    LLVMValueRef at = LLVMBuildPtrToInt(e->b, c_at(b, rows.i, zero), e->i64, "");
-    LLVMValueRef head =
-        LLVMBuildAnd(e->b, LLVMBuildNeg(e->b, at, ""), emit_i64(e, LINE_BYTES - 1), "");
-    head = emit_imin(e, emit_div(e, head, emit_i64(e, bytes)), n);
-    LLVMValueRef whole = emit_div(e, emit_sub(e, n, head), per);
-    whole = emit_add(e, head, emit_mul(e, whole, per));
-    if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSGT, head, zero, ""));
-    flush_part(b, rows.i, zero, head, false);
-    if_end(e, &f);
-    loop_begin(e, &lines, head, whole, (int)line, 0, NULL);
-    flush_part(b, rows.i, lines.i, NULL, true);
-    loop_end(e, &lines, NULL);
-    if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, whole, n, ""));
-    flush_part(b, rows.i, whole, n, false);
-    if_end(e, &f);
-    loop_end(e, &rows, NULL);
 }
