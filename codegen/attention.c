@@ -30,15 +30,19 @@ static int64_t parts_of(const AttnShape *s, int64_t q_blocks) {
     return attn_key_parts(s, s->batch * s->heads * pairs_of(q_blocks));
 }
 
-/* Do tile registers find V of all keys in tiles, made once an item? In a window few blocks of
- * queries see the same keys. */
-static bool keeps_values(const AttnShape *s, int64_t parts) {
+/* Is there room for V of all keys in tiles, made once an item? The plan does not know if the CPU
+ * has tile registers. In a window few blocks of queries see the same keys. */
+static bool has_room_for_values(const AttnShape *s, int64_t parts) {
     return s->dt == DT_BF16 && !s->window && parts == 1;
+}
+
+static bool keeps_values(const Attn *a) {
+    return a->tiles && has_room_for_values(&a->s, a->parts);
 }
 
 static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     Scratch x = {0};
-    bool kept = keeps_values(s, parts_of(s, (s->tq + bq - 1) / bq));
+    bool kept = has_room_for_values(s, parts_of(s, (s->tq + bq - 1) / bq));
     x.out = x.packed + attn_words(s) * bq;
     x.s = x.out + s->dim * bq;
     x.max = x.s + ATTN_BLOCK_KEYS * bq;
@@ -59,7 +63,7 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
 static int64_t items_a_head(const Attn *a) {
     enum { ITEMS_A_THREAD = 8 }; /* at least, where there are pairs for it */
     int64_t heads = a->s.batch * a->s.heads, pairs = pairs_of(a->q_blocks);
-    if (!a->tiles || !keeps_values(&a->s, a->parts)) return pairs;
+    if (!keeps_values(a)) return pairs;
     int64_t wanted = a->s.threads > 1 ? (int64_t)ITEMS_A_THREAD * a->s.threads : 1;
     return MIN(pairs, (wanted + heads - 1) / heads);
 }
@@ -190,7 +194,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
     LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
-    const bool kept = a->tiles && keeps_values(&a->s, a->parts);
+    const bool kept = keeps_values(a);
     if (a->narrow && !a->rows_in_place) {
         LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
         attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
@@ -326,7 +330,7 @@ static void pairs_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     const int64_t items = items_a_head(a), pairs = pairs_of(a->q_blocks);
     LLVMValueRef bh = emit_div(e, item, emit_i64(e, items));
     LLVMValueRef first = emit_rem(e, item, emit_i64(e, items));
-    if (items == pairs && !(a->tiles && keeps_values(&a->s, a->parts))) {
+    if (!keeps_values(a)) {
         pair_emit(a, ctx, work, bh, first);
         return;
     }

@@ -9,11 +9,8 @@
 #include "ir/placement.h"
 #include <math.h>
 
-enum {
-    REGISTERS = 2, /* of a vector */
-    LONG_BYTES =
-        1 << 14 /* of a row, beyond which a CPU does not fetch the next by itself */
-};
+/* Registers of a vector; bytes of a row, beyond which a CPU does not fetch the next by itself. */
+enum { REGISTERS = 2, LONG_BYTES = 1 << 14 };
 _Static_assert((int)SPACE_MAX_SUMS <= LOOP_CARRY_MAX, "a phase carries every sum");
 
 int kernel_index(const Kernel *k, const Value *v) {
@@ -291,9 +288,9 @@ static void fetch_next_row(Kernel *k, LLVMValueRef j) {
         const SpaceValue *v = space_value(&k->s, k->f->arg[i]);
         if (!v || v->made || v->table || (v->mask & all) != all) continue;
         const int64_t each = (int64_t)dtype_bytes[v->v->ty.dt];
+        if (k->s.inner * each < LONG_BYTES) continue;
         LLVMValueRef at = emit_add(e, j, emit_i64(e, k->s.inner));
         at = emit_gep(e, kernel_element(k, v->v), k->start[v - k->s.value], at);
-        if (k->s.inner * each < LONG_BYTES) continue;
         for (int64_t byte = 0; byte < e->vl * each; byte += EMIT_LINE_BYTES)
             emit_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
     }

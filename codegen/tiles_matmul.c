@@ -7,7 +7,8 @@
  *     void body(ctx, begin, end, thread):
  *         for item (a block of rows and a group of panels):
  *             for each block of k: the rows of A to tiles, where they are not packed yet
- *                 for each panel: pack B, where it is not shared
+ *                 for each panel (the outer one of the two where A is small: panels_first):
+ *                     pack B, where it is not shared
  *                     for each tile of C: sums = A B (+ sums of the blocks before)
  *                         C = sums (+ bias) (+ C), while the next tile's product runs
  * Rows of A are put into tiles even where they could be read as they are: rows that are a power of

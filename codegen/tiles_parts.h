@@ -15,12 +15,11 @@ typedef struct Tiles2d {
     Pairs2d p;
     int64_t slab_panels; /* of columns that are packed at a time */
     int64_t group;       /* panels of an item */
-    bool
-        panels_first; /* a panel goes over all blocks of k before the next: A has room for them */
+    /* A panel goes over all blocks of k before the next one: rows of A have room for these. */
+    bool panels_first;
     bool shares_b; /* it is packed for all rows by all threads, not by each of them */
     bool streams;  /* rows of C are whole lines, which go past the caches */
-    bool
-        realigns; /* rows of C begin in lines: what is left of a line waits for the next columns */
+    bool realigns; /* they begin in lines: the last part of one waits for more columns */
     int64_t sums_row; /* numbers from row to row of a panel's sums */
     int64_t a_block;  /* words of 32 rows of A */
     int64_t b_bytes, own_a_bytes, waiting_bytes;
@@ -37,13 +36,12 @@ int64_t tiles_shared_bytes(const Tiles2d *t);
 /* A block of rows and a panel of C while its product runs, for a block of k. */
 typedef struct TilesBlock {
     const Tiles2d *t;
-    LLVMValueRef c, bias; /* all of them */
-    LLVMValueRef i, j;    /* the block's first row and column of C */
-    LLVMValueRef rows;    /* how many */
-    LLVMValueRef words;   /* of k */
-    LLVMValueRef sums;    /* of the block */
-    LLVMValueRef more,
-        last; /* are there blocks of k before, is it the last? NULL: it is the only one */
+    LLVMValueRef c, bias;    /* all of them */
+    LLVMValueRef i, j;       /* the block's first row and column of C */
+    LLVMValueRef rows;       /* how many */
+    LLVMValueRef words;      /* of k */
+    LLVMValueRef sums;       /* of the block */
+    LLVMValueRef more, last; /* blocks of k before? the last? NULL: there is only one */
     LLVMValueRef packed;     /* the panel of B */
     LLVMValueRef next_b;     /* where B has what is packed next; NULL: it is shared */
     LLVMValueRef aligned;    /* do rows of C begin with a line? */
