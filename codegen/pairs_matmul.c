@@ -10,8 +10,8 @@
  *                     C = sums (+ bias) (+ C) from the registers, after the last block
  * A panel of B for a block of k stays in the second cache, and so do the sums of blocks before;
  * a packed slab stays in the last one, for all panels. A is read as it is where words of k are
- * words of its rows. While a tile's product runs its lines of C are fetched, and a part of the B
- * that is packed next. */
+ * words of its rows. While a tile's product runs its lines of C are fetched, unless they go past the
+ * caches, and a part of the B that is packed next. */
 #include "codegen/gemm.h"
 #include "codegen/pairs_pack.h"
 #include "codegen/tiles_matmul.h"
@@ -20,10 +20,13 @@ enum {
     SLAB_BYTES =
         8 << 20, /* a part of the last cache that a server's CPU has for some cores */
     BLOCK_ROWS = 768,   /* at most, by the rule of CPUs without tile registers */
+    MORE_ROWS = 1536,   /* of f32 with 16 lanes: B is packed half as often */
     BLOCK_WORDS = 1024, /* of k, by that rule: 2048 numbers of bf16 */
     TILE_ROWS = 12,     /* what tiles of gemm.c have, or a multiple */
     ITEMS_A_THREAD = 4, /* at least, where there are rows for it */
     FETCH_LINES = 8,    /* at most, for a row */
+    STREAM_BYTES =
+        4 << 20, /* of C, at least: less may still be in a cache when it is read */
 };
 
 bool pairs_matmul_takes(const PairsMatmul *s) {
@@ -39,17 +42,18 @@ static int64_t words_of(const PairsMatmul *s) {
     return s->block_words ? s->block_words : BLOCK_WORDS;
 }
 
-static int64_t rows_of(const PairsMatmul *s) {
-    return s->block_rows ? s->block_rows : BLOCK_ROWS;
+static int64_t rows_of(const PairsMatmul *s, int vl) {
+    if (s->block_rows) return s->block_rows;
+    return s->wide && vl >= 16 ? MORE_ROWS : BLOCK_ROWS;
 }
 
-bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
+bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y, int vl) {
     if (x->tiles) return tiles_matmul_same(x, y);
     PairsMatmul like = *y;
     int64_t words = divided_up(x->k, per_word(x));
     like.block_rows = x->block_rows, like.block_words = x->block_words;
     return !memcmp(x, &like, sizeof like) &&
-           MIN(rows_of(x), x->m) == MIN(rows_of(y), y->m) &&
+           MIN(rows_of(x, vl), x->m) == MIN(rows_of(y, vl), y->m) &&
            MIN(words_of(x), words) == MIN(words_of(y), words);
 }
 
@@ -69,28 +73,43 @@ static void cut_slabs(Pairs2d *p, int vl) {
     if (!p->packs_a) return;
     int64_t rows = SLAB_BYTES / 4 / p->words;
     if (rows >= s->m) return;
-    if (rows >= rows_of(s)) {
+    if (rows >= rows_of(s, vl)) {
         p->slab_rows = round_up(divided_up(s->m, divided_up(s->m, rows)), vl);
         return;
     }
-    p->slab_rows = MIN(s->m, MAX(rows_of(s) / vl, 1) * vl);
+    p->slab_rows = MIN(s->m, MAX(rows_of(s, vl) / vl, 1) * vl);
     int64_t blocks = MAX(1, SLAB_BYTES / 4 / p->slab_rows / p->block_words);
     p->slab_words = MIN(p->words, blocks * p->block_words);
 }
 
+/* Two strips where A is packed, so that it is read from the last cache half as often, unless the last
+ * panel would then have many columns that are none. */
+static int64_t panel_of(const PairsMatmul *s, int vl, bool packs_a) {
+    const int64_t strip = PANEL_VECTORS * vl;
+    const int64_t more = round_up(s->n, 2 * strip) - round_up(s->n, strip);
+    return packs_a && s->wide && vl >= 16 && more <= s->n / 16 ? 2 * strip : strip;
+}
+
+/* Are whole lines of C written, and so many that they had better go past the caches? */
+static bool streams_c(const PairsMatmul *s, int vl, int64_t panel) {
+    return s->wide && vl >= 16 && !s->adds && s->n % panel == 0 &&
+           s->c_m * 4 % LINE_BYTES == 0 && s->m * s->n >= STREAM_BYTES / 4;
+}
+
 static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     Pairs2d p = {.s = s,
-                 .panel = PANEL_VECTORS * vl,
                  .per_word = per_word(s),
                  .number_bytes = s->wide ? 4 : 2,
                  .words = divided_up(s->k, per_word(s)),
                  .block_words = words_of(s)};
     p.packs_a = s->a_k != 1 || s->k % p.per_word || s->a_m % p.per_word;
+    p.panel = panel_of(s, vl, p.packs_a);
     p.panels = divided_up(s->n, p.panel);
+    p.streams = streams_c(s, vl, p.panel);
     cut_slabs(&p, vl);
     int64_t wanted = divided_up((int64_t)ITEMS_A_THREAD * s->threads, p.panels);
     int64_t blocks =
-        MAX(divided_up(p.slab_rows, rows_of(s)), s->threads > 1 ? wanted : 1);
+        MAX(divided_up(p.slab_rows, rows_of(s, vl)), s->threads > 1 ? wanted : 1);
     p.rows = round_up(divided_up(p.slab_rows, blocks), TILE_ROWS);
     p.a_row = p.packs_a ? packed_row(p.slab_words, vl) : s->a_m / p.per_word;
     p.a_bytes = p.packs_a ? align_up(p.slab_rows * p.a_row * 4) : 0;
@@ -120,6 +139,7 @@ typedef struct Block {
     LLVMValueRef sums;    /* of the block, rows sums_row apart */
     LLVMValueRef last;    /* is this the last block of k? NULL: there is only one */
     LLVMValueRef next_b;  /* what is packed next */
+    LLVMValueRef aligned; /* do rows of C begin with a line? */
     int64_t sums_row;
 } Block;
 
@@ -138,19 +158,21 @@ static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
     return emit_gep(e, e->f32, b->sums, emit_add(e, n, emit_i64(e, v * e->vl)));
 }
 
-/* The share that a row of the block has of the lines of B that are packed next. B lies in strips,
- * rows of the panel or columns of k: a row of the block has some strips, or a part of one. */
-static void fetch_b(const Block *b, LLVMValueRef row) {
+/* The share that a row of a tile has of the lines of B that are packed next; a row of the block has
+ * tiles of all strips of the panel. B lies in runs, rows of the panel or columns of k, of which a share
+ * is some, or a part of one. */
+static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef strip) {
     const Pairs2d *p = b->p;
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
     bool by_rows = s->b_n == 1;
     int64_t k = p->per_word * MIN(p->words, p->block_words);
-    int64_t strips = by_rows ? k : p->panel;
+    int64_t runs = by_rows ? k : p->panel, strips = p->panel / p->strip;
     int64_t stride = p->number_bytes * (by_rows ? s->b_k : s->b_n);
     int64_t lines = divided_up(p->number_bytes * (by_rows ? p->panel : k), LINE_BYTES);
-    int64_t share = MIN(divided_up(strips * lines, p->rows), FETCH_LINES);
-    pairs_fetch_share(e, b->next_b, row, share, lines, stride);
+    int64_t share = MIN(divided_up(runs * lines, p->rows * strips), FETCH_LINES);
+    pairs_fetch_share(e, b->next_b, emit_plus(e, strip, row, strips), share, lines,
+                      stride);
 }
 
 static void fetch_c(const Block *b, const GemmBlock *at) {
@@ -169,28 +191,33 @@ static void fetch_c(const Block *b, const GemmBlock *at) {
 static void fetch_ahead(void *ctx, const GemmBlock *at) {
     const Block *b = ctx;
     Emit *e = b->p->e;
-    fetch_c(b, at);
+    if (!b->p->streams) fetch_c(b, at);
+    LLVMValueRef strip = emit_div(e, at->j, emit_i64(e, b->p->strip));
     for (int r = 0; r < at->rows; r++) {
         LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
         for (int v = 0; v < at->vecs && b->last; v++)
             emit_prefetch(e, sums_at(b, at, r, v), true, 3);
-        fetch_b(b, row);
+        fetch_b(b, row, strip);
     }
 }
 
-/* A vector of C, done. */
+/* A vector of C, done; past: the caches. */
 static void write_c(const Block *b, LLVMValueRef x, LLVMValueRef to, LLVMValueRef j,
-                    LLVMValueRef mask) {
+                    LLVMValueRef mask, bool past) {
     const PairsMatmul *s = b->p->s;
     Emit *e = b->p->e;
     if (s->bias) {
         LLVMValueRef at = emit_gep(e, e->f32, b->bias, emit_add(e, b->j, j));
         x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
     }
-    emit_store_sum(e, x, to, mask, s->adds, s->rounds);
+    if (past)
+        emit_stream(e, x, to);
+    else
+        emit_store_sum(e, x, to, mask, s->adds, s->rounds);
 }
 
-static void sums_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x) {
+static void tile_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x,
+                      bool past) {
     const Pairs2d *p = b->p;
     Emit *e = p->e;
     for (int v = 0; v < at->vecs; v++) {
@@ -199,9 +226,23 @@ static void sums_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x
         if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
         for (int r = 0; r < at->rows; r++) {
             LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
-            write_c(b, x[r * at->vecs + v], c_at(b, row, j), j, mask);
+            write_c(b, x[r * at->vecs + v], c_at(b, row, j), j, mask, past);
         }
     }
+}
+
+static void sums_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x) {
+    Emit *e = b->p->e;
+    If f;
+    if (!b->p->streams) {
+        tile_to_c(b, at, x, false);
+        return;
+    }
+    if_begin(e, &f, b->aligned);
+    tile_to_c(b, at, x, true);
+    if_else(e, &f);
+    tile_to_c(b, at, x, false);
+    if_end(e, &f);
 }
 
 /* Sums of a tile: of the last block of k to C, of those before to the sums in memory, which
@@ -278,6 +319,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     a = emit_gep(e, e->f32, a, emit_mul(e, p->packs_a ? i : row, emit_i64(e, p->a_row)));
     Block at = {.p = p, .c = pairs_slot(p, ctx, SLOT_C), .i = row, .j = j};
     if (p->s->bias) at.bias = pairs_slot(p, ctx, SLOT_BIAS);
+    if (p->streams) at.aligned = emit_begins_line(e, at.c);
     find_sums(&at, ws, work, i, rows);
     Loop l;
     loop_begin(e, &l, first, end, p->block_words, 0, NULL);
@@ -321,6 +363,7 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
     LLVMValueRef rows = emit_imin(e, emit_sub(e, m, i), emit_i64(e, p->rows));
     block(p, ctx, work, i, rows, j);
     loop_end(e, &items, NULL);
+    if (p->streams) emit_stream_end(e);
     emit_ret(e, NULL);
     return fn;
 }

@@ -24,8 +24,8 @@ typedef struct PairsMatmul {
 bool pairs_matmul_takes(const PairsMatmul *s);
 /* Bytes of workspace, 64-byte aligned, for lanes of `vl`. */
 int64_t pairs_matmul_workspace_bytes(const PairsMatmul *s, int vl);
-/* Are they the same code but for how the blocks were asked for? */
-bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y);
+/* Are they the same code, for lanes of `vl`, but for how the blocks were asked for? */
+bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y, int vl);
 /* Emits  void name(ptr a, ptr b, ptr bias, ptr c, ptr workspace). Every element is summed
  * over k in order, a block of words after the other, whatever the threads. */
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s);

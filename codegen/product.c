@@ -124,26 +124,27 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
 /* Fewer multiply-adds take less time than there is to gain: code for them is only compiled. */
 enum { OWN_LEAST = 1 << 22 };
 
-/* oneDNN's products of f32 are as fast as ours where vectors have 16 lanes. With 8, oneDNN 2.6
- * packs little: it has 0.1 to 0.95 of our speed below 1024 rows, and 0.95 to 1.1 above. */
+/* oneDNN's products of f32 are as fast as ours on CPUs of 16 lanes that have no tile registers. With
+ * them (those of Intel) it has 0.90 to 1.0 of our speed. With 8 lanes oneDNN 2.6 packs little: it has
+ * 0.1 to 0.95 of our speed below 1024 rows, and 0.95 to 1.1 above. */
 static bool rule_is_own(const ProductShape *s, int vl) {
     const DnnlDesc *a = &s->a, *c = &s->c;
     if (a->dtype == DT_BF16) return true;
     double work = (double)a->dim[a->rank - 1];
     for (int i = 0; i < c->rank; i++) work *= (double)c->dim[i];
-    return vl < 16 && work >= OWN_LEAST;
+    return (vl < 16 || s->tiles) && work >= OWN_LEAST;
 }
 
 /* Does another form before it, or the rule, have the same blocks? */
 static bool is_repeated(const ProductShape *s, const Form *f, int vl) {
     ProductCode code = {0}, other = {0};
     if (!f->rows || !pairs_make(s, f, &code)) return false;
-    bool repeated = rule_is_own(s, vl) && !rows_make(s, &other) &&
-                    pairs_make(s, NULL, &other) &&
-                    pairs_matmul_same(&code.own.pairs, &other.own.pairs); /* the rule's */
+    bool repeated =
+        rule_is_own(s, vl) && !rows_make(s, &other) && pairs_make(s, NULL, &other) &&
+        pairs_matmul_same(&code.own.pairs, &other.own.pairs, vl); /* the rule's */
     for (const Form *g = forms; g < f && !repeated; g++)
         repeated = g->rows && pairs_make(s, g, &other) &&
-                   pairs_matmul_same(&code.own.pairs, &other.own.pairs);
+                   pairs_matmul_same(&code.own.pairs, &other.own.pairs, vl);
     return repeated;
 }
 

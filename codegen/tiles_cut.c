@@ -133,8 +133,8 @@ Tiles2d tiles_of(const PairsMatmul *s) {
                        .words = divided_up(s->k, 2),
                        .block_words = words_of(s)}};
     Pairs2d *p = &t.p;
-    t.streams = !s->adds && s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
-    t.realigns = !s->adds && !t.streams;
+    p->streams = !s->adds && s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
+    t.realigns = !s->adds && !p->streams;
     t.panels_first = is_few(s) && p->words > p->block_words;
     int64_t most = t.panels_first ? FEW_PANEL : PANEL;
     p->panel = round_up(divided_up(s->n, divided_up(s->n, most)), TILES_WIDE);

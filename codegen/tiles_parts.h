@@ -18,7 +18,6 @@ typedef struct Tiles2d {
     /* A panel goes over all blocks of k before the next one: rows of A have room for these. */
     bool panels_first;
     bool shares_b; /* it is packed for all rows by all threads, not by each of them */
-    bool streams;  /* rows of C are whole lines, which go past the caches */
     bool realigns; /* they begin in lines: the last part of one waits for more columns */
     int64_t sums_row; /* numbers from row to row of a panel's sums */
     int64_t a_block;  /* words of 32 rows of A */

@@ -226,7 +226,7 @@ static void finish_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
         realign_row(b, row, j, x);
         return;
     }
-    if (!b->t->streams) {
+    if (!b->t->p.streams) {
         store_row(b, row, j, x);
         return;
     }

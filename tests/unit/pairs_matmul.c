@@ -98,9 +98,10 @@ static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *
         }
 }
 
-enum { ROUNDS = 16, WIDE = 32 };
+enum { ROUNDS = 16, WIDE = 32, SHIFTED = 64 };
 
-/* form: bits 0, 1: A, B across; 2: bias, 3: adds; ROUNDS, or WIDE. Blocks: 0, the rule's. */
+/* form: bits 0, 1: A, B across; 2: bias, 3: adds; ROUNDS, or WIDE; SHIFTED: C does not begin with a
+ * line. Blocks: 0, the rule's. */
 static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int threads,
                        int vl, int block_rows, int block_words) {
     Arena *mem = arena_new();
@@ -127,8 +128,9 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
     int64_t count = m * s.c_m + 2 * GUARD;
     int64_t bytes = pairs_matmul_workspace_bytes(&s, MIN(vl, 16));
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
-    /* C begins with a line, as GUARD numbers are whole ones */
-    void *c = aligned_alloc(64, (size_t)align_up(count * 4));
+    /* C begins with a line, as GUARD numbers are whole ones, or a number behind one */
+    char *lines = aligned_alloc(64, (size_t)align_up((count + 1) * 4));
+    void *c = lines + (form & SHIFTED ? s.rounds ? 2 : 4 : 0);
     void *old = arena_alloc(mem, (size_t)count * 4);
     for (int64_t j = 0; j < n; j++) bias[j] = (float)(j % 7) - 3;
     for (int64_t i = 0; i < count; i++) set_number(&s, old, i, (float)(i % 5) - 2);
@@ -144,7 +146,7 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
     }
     for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
     free(ws);
-    free(c);
+    free(lines);
     arena_free(mem);
 }
 
@@ -244,6 +246,19 @@ TEST_LIMIT(tile_slabs_across, 120) {
     try_one(1200, 300, 8192, 1 | ROUNDS, 4, 2, EMULATED);
     try_one(320, 300, 30000, 1, 4, 2, EMULATED);
     try_one(320, 300, 30000, 2 | 8, 4, 2, EMULATED);
+}
+
+/* f32 with 16 lanes: results so large that they go past the caches, where their lines are whole;
+ * panels of two strips and of one, several blocks of k. */
+TEST_LABEL_OF(wide_past_the_caches, SLOW);
+TEST_LABEL_OF(wide_past_the_caches, RELEASED);
+TEST(wide_past_the_caches) {
+    for (int form = 0; form < 8; form++)
+        try_one(1100, 1024, 20, form | WIDE | (form & 4 ? SHIFTED : 0), 0, 2, 16);
+    try_one(1100, 960, 20, 1 | WIDE, 0, 1, 16);
+    try_one(1100, 1030, 20, 1 | 4 | WIDE, 10, 2, 16);
+    try_one(1600, 704, 1100, 2 | 4 | WIDE, 0, 2, 16);
+    try_one(1100, 1024, 20, 1 | 8 | WIDE, 0, 2, 16);
 }
 
 /* Several blocks of rows and of k, also where the rule has one. */
