@@ -44,15 +44,15 @@ const char *attention_too_large(const AttnShape *s);
  * x = micro-batch * n + ((b * heads + h) * queries + q_at + i) * keys + k_at + j in the
  * whole tensor of n probabilities, and then scaled by 1 / (1 - dropout).
  * With `within` the function has one more parameter, ptr first: i32[batch, tq].
- * The function calls rt_parallel_balanced; the bits do not depend on the threads that it runs on. With
- * tq = 1 and no dropout probabilities stay f32. */
+ * The function calls rt_parallel_balanced; the bits do not depend on the threads that it runs
+ * on. With tq = 1 and no dropout probabilities stay f32. */
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s);
 
 /* Emits (within: ptr first last) void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do,
  * ptr q_at, ptr k_at, ptr rng, ptr dq, ptr dk, ptr dv, ptr workspace). dq, dk, dv are
  * overwritten; dk and dv are summed over the query heads that share them, in order, by
- * the one thread that owns the kv head, or a part of its keys. Queries that see no key have and give no
- * gradient. */
+ * the one thread that owns the kv head, or a part of its keys. Queries that see no key have and
+ * give no gradient. */
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s);
 
 /* Bytes of the workspace (64-byte aligned) for runs with up to `threads` threads. */

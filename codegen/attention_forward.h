@@ -19,8 +19,9 @@ enum {
 };
 
 /* name.softmax(s, keys, max, sum, decay, p): probabilities relative to the new maximum, in the
- * place of scores or, if they are rounded at once, in pairs of keys in p[(keys + 1) / 2][bq]. decay:
- * what that does to older sums; with tile registers decay[bq] (i32) says if it does anything. */
+ * place of scores or, if they are rounded at once, in pairs of keys in p[(keys + 1) / 2][bq].
+ * decay: what that does to older sums; with tile registers decay[bq] (i32) says if it does
+ * anything. */
 void attn_softmax_emit(const Attn *a);
 /* Of bf16 all are, but for those that may be dropped. */
 bool attn_rounds_at_once(const Attn *a);

@@ -76,8 +76,8 @@ static int64_t sums_row(const Attn *a) {
 }
 
 /* name.keys(x, rows, y, keys, queries): y[keys][dim] += X[keys][queries] rows, for dV and
- * dK; name.sums(ds, k, dq, queries, keys): dq[queries][dim] += dS^T k, or turned dq[dim][bq] += k^T dS.
- * With bf16 the last parameter counts pairs, and all is in scratch. */
+ * dK; name.sums(ds, k, dq, queries, keys): dq[queries][dim] += dS^T k, or turned dq[dim][bq] +=
+ * k^T dS. With bf16 the last parameter counts pairs, and all is in scratch. */
 static void products_emit(const Attn *a) {
     Emit *e = a->e;
     int64_t dim = a->s.dim;

@@ -24,7 +24,8 @@ void attn_rows_emit(const Attn *a, const char *part, bool from_q);
  * an odd last row is paired with 0. */
 void attn_pairs_emit(const Attn *a, const char *part, bool from_q);
 /* name.PART(src, dst, rows): dst = the transpose of src's rows, pairs of them, in tiles of gemm.h
- * (a_block = attn_tiled_block): rows of the head, and 0 beyond the last of src's. For tile registers. */
+ * (a_block = attn_tiled_block): rows of the head, and 0 beyond the last of src's. For tile
+ * registers. */
 void attn_tiles_emit(const Attn *a, const char *part, bool from_q);
 int64_t attn_tiled_block(const Attn *a);
 /* Words of all tiles of a block of keys. */

@@ -41,8 +41,8 @@ enum { ATTN_BLOCK_KEYS = 64 };
 void attn_func(const Attn *a, const char *part, const char *sig);
 void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n);
 /* void name(n pointers): stores them in an array and runs name.BODY of each phase over its
- * items by rt_parallel_balanced, one phase after the other. attn_slot reads pointer i of that array,
- * in a body. */
+ * items by rt_parallel_balanced, one phase after the other. attn_slot reads pointer i of that
+ * array, in a body. */
 typedef struct AttnPhase {
     const char *body;
     int64_t items;
@@ -58,7 +58,8 @@ LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
 void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
 
 /* name.PART(x, packed, s, keys): S = x[keys][words] packed[words][bq]. With bf16 x is in
- * scratch, unless rows_in_place; with f32 the packed factor has been multiplied by scale already. */
+ * scratch, unless rows_in_place; with f32 the packed factor has been multiplied by scale
+ * already. */
 void attn_scores_emit(const Attn *a, const char *part);
 /* A vector of a block's scores times what they still lack; and x less than that. */
 LLVMValueRef attn_times(const Attn *a, LLVMValueRef score);

@@ -25,7 +25,8 @@ static bool busy(int64_t items, int64_t threads) {
 }
 
 /* Some parts for each thread, so that one that is done takes what is left of others: with all the
- * heads of a key if that can be, since what a thread reads then lies in one piece, else with one. */
+ * heads of a key if that can be, since what a thread reads then lies in one piece, else with
+ * one. */
 static Cut cut_of(const AttnShape *s) {
     enum { PARTS_A_THREAD = 4 };
     int64_t threads = MAX(s->threads, 1),

@@ -13,7 +13,8 @@ enum { STAT_MAX, STAT_SUM, STAT_WEIGHT, STATS = 4 };
 
 /* Where these are in a part's state, in floats, and how many floats it is. */
 TokenState attn_token_state(const AttnShape *s, int vl);
-/* Numbers of a head that are loaded at a time, and which of them are left at its end; NULL: none. */
+/* Numbers of a head that are loaded at a time, and which of them are left at its end; NULL:
+ * none. */
 int64_t attn_token_numbers(const Attn *a);
 LLVMValueRef attn_token_mask(const Attn *a);
 /* Where kv head `item` of all parts of all sequences keeps its state. */

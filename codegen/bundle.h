@@ -1,5 +1,5 @@
-/* bundle.h - several objects as one run of bytes, to be kept and sent: how many there are, the bytes
- * of each, and their contents, each from a multiple of 16 on. */
+/* bundle.h - several objects as one run of bytes, to be kept and sent: how many there are, the
+ * bytes of each, and their contents, each from a multiple of 16 on. */
 #ifndef STATOR_BUNDLE_H
 #define STATOR_BUNDLE_H
 #include "codegen/jit.h"

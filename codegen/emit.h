@@ -102,7 +102,8 @@ enum { EMIT_LINE_BYTES = 64 };
 LLVMValueRef emit_begins_line(Emit *e, LLVMValueRef ptr);
 void emit_stream(Emit *e, LLVMValueRef value, LLVMValueRef ptr);
 void emit_stream_end(Emit *e);
-/* Fetches the line at ptr, to be written or not: to all caches (level 3), to all but the first (2). */
+/* Fetches the line at ptr, to be written or not: to all caches (level 3), to all but the first
+ * (2). */
 void emit_prefetch(Emit *e, LLVMValueRef ptr, bool writes, int level);
 /* Lane l is on where l < n; n is i64 and may be negative or larger than vl. emit_halves_mask:
  * of 2 vl lanes, for numbers of two bytes. */

@@ -77,8 +77,9 @@ static LLVMValueRef from_half(Emit *e, LLVMValueRef bits) {
     return value_of(e, LLVMBuildOr(e->b, out, sign, ""));
 }
 
-/* By the instruction, for 16, 8 or 4 lanes, or two registers of them. LLVM's own truncation to half would let it do
- * arithmetic in half, for which it calls functions that generated code does not have. */
+/* By the instruction, for 16, 8 or 4 lanes, or two registers of them. LLVM's own truncation to
+ * half would let it do arithmetic in half, for which it calls functions that generated code
+ * does not have. */
 static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value, int lanes) {
     LLVMValueRef nearest = emit_i32(e, 0);
     LLVMTypeRef out = emit_vec(e->i16, 8);

@@ -13,11 +13,12 @@ typedef enum GemmInit {
 
 /* What a caller does round a block of C that gemm_emit has in registers, of `rows` rows from i
  * on and `vecs` vectors of columns from j on (i64 values). ahead (or NULL; not on
- * tiles): before its product. take (or NULL): with its sums, vector v of row r at sums[r * vecs + v], instead of
- * what GemmInit says; mask: of the last vector, or NULL. Nothing else reads or writes C then.
- * On tiles, where k is at least 1: step (or NULL): with each 16 pairs of k, from l on. take gets a
- * row with both of its vectors at a time, and sees to masks itself; it comes while the next block's
- * product runs, rows_a_step rows with each 16 pairs of k. */
+ * tiles): before its product. take (or NULL): with its sums, vector v of row r at
+ * sums[r * vecs + v], instead of what GemmInit says; mask: of the last vector, or NULL. Nothing
+ * else reads or writes C then.
+ * On tiles, where k is at least 1: step (or NULL): with each 16 pairs of k, from l on. take gets
+ * a row with both of its vectors at a time, and sees to masks itself; it comes while the next
+ * block's product runs, rows_a_step rows with each 16 pairs of k. */
 typedef struct GemmBlock {
     LLVMValueRef i, j, mask;
     int rows, vecs;
@@ -38,8 +39,8 @@ enum { GEMM_M_KNOWN = 3 };
  * 4 bytes then too.
  * b_col: 0, or B's columns lie in strips of gemm_tile_columns, b_row = so many, of which a
  * constant n is a multiple: the first of a strip, j, begins at b[j * b_col]. Rows of A meet all
- * strips in turn then, for a B that the first cache has no room for. On tiles strips have 16 columns,
- * and columns meet all rows in turn.
+ * strips in turn then, for a B that the first cache has no room for. On tiles strips have 16
+ * columns, and columns meet all rows in turn.
  * m_is: the values that an m which is no constant takes, as far as they are not 0; none: any.
  * For tiles: k_most, what k is at most, wherever a_col is not 1; a_block: 0, or A is
  * in tiles: for each 16 pairs of k two tiles of 16 x 16 pairs, of 32 rows, and the next 32 rows
@@ -61,8 +62,8 @@ int64_t gemm_tile_columns(const Emit *e);
 
 /* C[m x n] (f32) from A[m x k] and B[k x n]. m, n and k are i64 values >= 0, constant or
  * not. Each element is summed over k in order by fma (emit_dot_pairs), starting from 0,
- * and then C is added (one fma with its scale): the bits depend on neither blocking nor vector width.
- * Nothing outside the matrices is read or written; C must not overlap A or B.
+ * and then C is added (one fma with its scale): the bits depend on neither blocking nor vector
+ * width. Nothing outside the matrices is read or written; C must not overlap A or B.
  * scale: f32[n] for GEMM_SCALE, else NULL. */
 void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,

@@ -13,8 +13,9 @@ typedef struct Object {
 } Object;
 
 /* Verifies the module, runs `passes` over it (a pipeline for LLVMRunPasses, NULL for
- * jit_passes, or none where code is to be made quickly, "" for none) and emits an object. The module stays the caller's, changed.
- * An invalid module, a bad pipeline or unselectable code is our bug: dies with the text.
+ * jit_passes, or none where code is to be made quickly, "" for none) and emits an object. The
+ * module stays the caller's, changed. An invalid module, a bad pipeline or unselectable code is
+ * our bug: dies with the text.
  */
 Object *jit_compile(Target *t, LLVMModuleRef module, const char *passes);
 void object_free(Object *o);
@@ -32,10 +33,10 @@ typedef struct JitSymbol {
 typedef struct Jit Jit;
 
 /* Links objects into this process, of which the first refers to the others. They may refer to
- * each other, to `symbols` and to the few functions of libc that LLVM itself puts in (memcpy, memset,
- * memmove, memcmp, bcmp; fmaf and fma on a CPU without FMA), to nothing else of the process. The
- * bytes are copied. Returns NULL, with a sentence in `why`, for objects that do not link: an
- * unknown symbol, damage, another machine's code. */
+ * each other, to `symbols` and to the few functions of libc that LLVM itself puts in (memcpy,
+ * memset, memmove, memcmp, bcmp; fmaf and fma on a CPU without FMA), to nothing else of the
+ * process. The bytes are copied. Returns NULL, with a sentence in `why`, for objects that do
+ * not link: an unknown symbol, damage, another machine's code. */
 Jit *jit_load_all(Target *t, const JitObject *objects, int n, const JitSymbol *symbols,
                   int nsymbols, char *why, size_t why_size);
 /* The same of one object. */

@@ -10,8 +10,8 @@
  *                     C = sums (+ bias) (+ C) from the registers, after the last block
  * A panel of B for a block of k stays in the second cache, and so do the sums of blocks before;
  * a packed slab stays in the last one, for all panels. A is read as it is where words of k are
- * words of its rows. While a tile's product runs its lines of C are fetched, unless they go past the
- * caches, and a part of the B that is packed next. */
+ * words of its rows. While a tile's product runs its lines of C are fetched, unless they go
+ * past the caches, and a part of the B that is packed next. */
 #include "codegen/gemm.h"
 #include "codegen/pairs_pack.h"
 #include "codegen/tiles_matmul.h"
@@ -82,8 +82,8 @@ static void cut_slabs(Pairs2d *p, int vl) {
     p->slab_words = MIN(p->words, blocks * p->block_words);
 }
 
-/* Two strips where A is packed, so that it is read from the last cache half as often, unless the last
- * panel would then have many columns that are none. */
+/* Two strips where A is packed, so that it is read from the last cache half as often, unless
+ * the last panel would then have many columns that are none. */
 static int64_t panel_of(const PairsMatmul *s, int vl, bool packs_a) {
     const int64_t strip = PANEL_VECTORS * vl;
     const int64_t more = round_up(s->n, 2 * strip) - round_up(s->n, strip);
@@ -159,8 +159,8 @@ static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
 }
 
 /* The share that a row of a tile has of the lines of B that are packed next; a row of the block has
- * tiles of all strips of the panel. B lies in runs, rows of the panel or columns of k, of which a share
- * is some, or a part of one. */
+ * tiles of all strips of the panel. B lies in runs, rows of the panel or columns of k, of which
+ * a share is some, or a part of one. */
 static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef strip) {
     const Pairs2d *p = b->p;
     const PairsMatmul *s = p->s;

@@ -86,7 +86,8 @@ static void take(Lower *l, Piece *p, Object *made) {
     if (p->key[0]) cache_put(p->key, p->object.bytes, p->object.n);
 }
 
-/* The program without its pieces; where it is lowered each time its object is kept as theirs are. */
+/* The program without its pieces; where it is lowered each time its object is kept as theirs
+ * are. */
 static Piece rest_of(Lower *l, Emit *rest) {
     Piece p = {.code = rest};
     if (!l->lower_anew) return p;

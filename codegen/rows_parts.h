@@ -33,7 +33,8 @@ Rows rows_of(const RowsMatmul *s, int vl);
 /* Along n: A is copied as f32 to the start of the workspace. */
 bool rows_widen(const Rows *r);
 
-/* Pointer i (SLOT_A, ...) of the context that tasks are given; the type of an element of A and B. */
+/* Pointer i (SLOT_A, ...) of the context that tasks are given; the type of an element of A and
+ * B. */
 LLVMValueRef rows_slot(const Rows *r, LLVMValueRef ctx, int i);
 LLVMTypeRef rows_element(const Rows *r);
 /* Fetches a line to the second cache: the first has the sums, or rows of A. */

@@ -19,7 +19,8 @@
 
 enum { PACK_ROWS = 4 * TILES_WIDE }; /* of A, at a time */
 
-/* Where the shared B has the block of k at `word` of a panel, in the order in which they are used. */
+/* Where the shared B has the block of k at `word` of a panel, in the order in which they are
+ * used. */
 static LLVMValueRef shared_b(const Tiles2d *t, LLVMValueRef ctx, LLVMValueRef panel,
                              LLVMValueRef word) {
     const Pairs2d *p = &t->p;

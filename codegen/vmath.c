@@ -129,8 +129,8 @@ LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x) {
     return emit_fmul(e, emit_fmul(e, y, s1), s2);
 }
 
-/* c: a polynomial of 2^x on [-1/2, 1/2]. With the exponent's bias added to ROUND, the sum's low bits
- * shifted up are 2^n. */
+/* c: a polynomial of 2^x on [-1/2, 1/2]. With the exponent's bias added to ROUND, the sum's low
+ * bits shifted up are 2^n. */
 static LLVMValueRef exp2_by(Emit *e, LLVMValueRef x, const double *c, int terms) {
     LLVMValueRef round = num(e, x, ROUND + 127);
     LLVMValueRef t = emit_fadd(e, x, round), n = emit_fsub(e, t, round);

@@ -1,5 +1,5 @@
-/* iteration_space.c - see iteration_space.h. Dimensions of values that ops of the kernel tie together are one
- * dimension of the space (union-find); sizes of 1 do not count. */
+/* iteration_space.c - see iteration_space.h. Dimensions of values that ops of the kernel tie
+ * together are one dimension of the space (union-find); sizes of 1 do not count. */
 #include "ir/iteration_space.h"
 
 enum { GROWN_VALUES = 24 }; /* room for, so that most kernels grow from one op */

@@ -55,8 +55,8 @@ const char *layout_rows(Layout *l, int64_t first, int64_t rows) {
     return NULL;
 }
 
-/* ty, which has the order behind "->", in the one before it; false: the text is none of two groups of
- * dimensions that change places. */
+/* ty, which has the order behind "->", in the one before it; false: the text is none of two
+ * groups of dimensions that change places. */
 static bool turn_back(const char *order, Type *ty, int *lead, int *group) {
     Type now = *ty;
     int n = ty->rank, front = 0;

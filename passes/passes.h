@@ -187,8 +187,8 @@ const char *memplan_check(Arena *mem, const Module *m);
 const char *messages_check(Arena *mem, const Func *f);
 
 /* flops.c: floating-point operations of the matmuls of an op: 2 for each element of their
- * iteration space, less for ops that leave some out (hook share). What backward computes again does not
- * count. */
+ * iteration space, less for ops that leave some out (hook share). What backward computes again
+ * does not count. */
 double op_flops(const Op *op);
 /* Those of one run of the model, forward and backward, on all ranks: each matmul of the
  * forward pass counts once, and once more for each of its operands whose gradient some

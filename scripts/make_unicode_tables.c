@@ -4,8 +4,9 @@
  *     ./make_unicode_tables /usr/share/unicode classes >runtime/text/unicode_tables.h
  *     ./make_unicode_tables /usr/share/unicode nfc >runtime/text/nfc_tables.h
  * The tables for NFC have the characters of Unicode 9.0 alone: those that the library
- * `tokenizers` normalizes. Of these no later version changes anything. Classes are \p{L} (Lu Ll Lt Lm Lo), \p{N} (Nd Nl No), and \w as UTS 18, annex C, has it:
- * Alphabetic, M, Nd, Pc and Join_Control. */
+ * `tokenizers` normalizes. Of these no later version changes anything. Classes are \p{L} (Lu Ll
+ * Lt Lm Lo), \p{N} (Nd Nl No), and \w as UTS 18, annex C, has it: Alphabetic, M, Nd, Pc and
+ * Join_Control. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -18,8 +18,8 @@ typedef struct Calibration {
 /* What takes seconds is measured in so many rounds: what else runs on the machine seldom disturbs
  * a point twice. */
 enum { CALIBRATE_ROUNDS = 2 };
-/* Seconds of a point from those of the rounds: their mean, as steps are disturbed too, without those
- * that took a quarter longer than the fastest. */
+/* Seconds of a point from those of the rounds: their mean, as steps are disturbed too, without
+ * those that took a quarter longer than the fastest. */
 double calibrate_mean(const double seconds[CALIBRATE_ROUNDS]);
 
 /* Adds the section of this number of ranks and threads, with peaks, memory, products; and the

@@ -83,7 +83,8 @@ const char *config_resume_else(const Config *cfg);
 /* A size as it is written, and in the steps of 1000 that messages count in: "31GB (33.3 GB in
  * steps of 1000)". */
 const char *config_size(const Config *cfg, const char *path);
-/* Steps of warm-up that lr_schedule.warmup_ratio makes of `total`: rounded down, as in MindFormers. */
+/* Steps of warm-up that lr_schedule.warmup_ratio makes of `total`: rounded down, as in
+ * MindFormers. */
 int64_t config_warmup_of(const Config *cfg, int64_t total);
 
 /* The merged configuration as YAML: given keys as they are, the rest as comments with

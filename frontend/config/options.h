@@ -1,6 +1,6 @@
 /* options.h - the words of a command, read by the table commands.def. An option is
- * written --name VALUE or --name=VALUE, '-' and '_' alike, at most once unless the row says MANY; options and
- * other words may be in any order, and after "--" nothing is an option. */
+ * written --name VALUE or --name=VALUE, '-' and '_' alike, at most once unless the row says
+ * MANY; options and other words may be in any order, and after "--" nothing is an option. */
 #ifndef STATOR_OPTIONS_H
 #define STATOR_OPTIONS_H
 #include "base/base.h"

@@ -1,5 +1,5 @@
-/* model.c - the transformer from its blocks (model_blocks.h). The body of a layer is @layer, which is
- * called in a loop over the stacked parameters (and caches). */
+/* model.c - the transformer from its blocks (model_blocks.h). The body of a layer is @layer,
+ * which is called in a loop over the stacked parameters (and caches). */
 #include "frontend/model/model_blocks.h"
 
 static bool draws(const Make *k) {

@@ -81,8 +81,9 @@ double model_rope_base_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text. Of a
  * generation_config.json in the folder ends and choices are taken, see generation.h.
  * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with
- * biases on q, k, v), qwen3 (with norms of queries and keys) and gpt_neox; whatever changes the arithmetic and is not known here
- * fails with EXIT_CONFIG at its place. Reads what both forms of model_spec_json write. */
+ * biases on q, k, v), qwen3 (with norms of queries and keys) and gpt_neox; whatever changes the
+ * arithmetic and is not known here fails with EXIT_CONFIG at its place. Reads what both forms
+ * of model_spec_json write. */
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir);
 ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, size_t n);
 /* As config.json: hf = true gives Hugging Face's keys alone, and needs a spec that they

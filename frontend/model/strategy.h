@@ -68,12 +68,14 @@ int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);
 /* Parts of a micro-batch whose losses are means of their own (ModelShape.loss_groups):
  * the replicas, when runner_wrapper.calculate_per_token_loss is False; 0: none. */
 int64_t strategy_loss_groups(const Config *cfg, const Strategy *s);
-/* strategy_check.c: do the numbers fit the model (heads, sequence, batch)? Fails with EXIT_CONFIG. */
+/* strategy_check.c: do the numbers fit the model (heads, sequence, batch)? Fails with
+ * EXIT_CONFIG. */
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape);
 /* bucket_bytes, or what gradient_groups makes of a rank's gradients (spec not NULL). */
 int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec);
-/* What all programs of a configuration are compiled by; choices, logs and limits are the caller's. */
+/* What all programs of a configuration are compiled by; choices, logs and limits are the
+ * caller's. */
 CompileOptions strategy_compile_options(const Config *cfg);
 /* Optimizer, clipping, micro-batches and dumps of the configuration. */
 PassOptions strategy_pass_options(const Config *cfg);

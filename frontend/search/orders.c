@@ -65,8 +65,8 @@ static Wires wires_of(const Machine *m, const Choice *c) {
     return w;
 }
 
-/* None of the first n goes over a slower link. Measured collectives have curves of their own for a host and
- * for the network, so with some the level has to be the same. */
+/* None of the first n goes over a slower link. Measured collectives have curves of their own
+ * for a host and for the network, so with some the level has to be the same. */
 static bool no_worse(const Machine *m, const Wires *a, const Wires *b, int n) {
     for (int i = 0; i < n; i++) {
         const LinkRate *x = &a->of[i], *y = &b->of[i];

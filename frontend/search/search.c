@@ -258,9 +258,9 @@ static void add_alone(Space *b, const Verified *v, const Extra *e) {
     sort_choices(b);
 }
 
-/* What a plan has more than was reckoned, others like it have too (Extra). One that does not fit and
- * has no more adds a thousandth, so that each correction changes something and the search ends.
- * False: nothing was corrected. */
+/* What a plan has more than was reckoned, others like it have too (Extra). One that does not
+ * fit and has no more adds a thousandth, so that each correction changes something and the
+ * search ends. False: nothing was corrected. */
 static bool correct(Space *b, const Verified *v) {
     Extra *e = choice_extra(b->s, &v->c);
     double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);

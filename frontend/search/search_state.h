@@ -26,9 +26,10 @@ typedef struct Pieces {
     struct Pieces *next; /* of the same probe */
 } Pieces;
 
-/* What plans had more than was reckoned: those of a probe with so many stages and chunks, that level
- * of ZeRO, that schedule and so many sequences a micro-batch, with overlap or without. What is made
- * of other micro-batches lies in memory otherwise, so nothing is concluded from one to another. */
+/* What plans had more than was reckoned: those of a probe with so many stages and chunks, that
+ * level of ZeRO, that schedule and so many sequences a micro-batch, with overlap or without.
+ * What is made of other micro-batches lies in memory otherwise, so nothing is concluded from
+ * one to another. */
 typedef struct Extra {
     int batch, pp, zero, schedule, chunks;
     bool alone;
@@ -103,7 +104,8 @@ bool search_goes_on(const Search *s);
 void search_tell(Search *s, const Verified *top, int n);
 void search_told(const Search *s);
 
-/* programs.c: makes the program of a way to split; its update is that of another where it may be. */
+/* programs.c: makes the program of a way to split; its update is that of another where it may
+ * be. */
 Probe search_probe(Search *s, ProbeKey key);
 /* Of a step's sequences. What no choice changes is refused here, where it is said best. */
 double search_ahead_bytes(const Search *s);

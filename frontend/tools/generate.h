@@ -54,7 +54,8 @@ const char *generator_load(Arena *mem, Generator *g, const Source *s);
  * with which texts begin, or after one more token: text b has n[b] tokens, which follow each
  * other in `tokens` from text to text. `whole` is the same on all ranks: is any replica's prompt
  * longer than a token? n[b] = 0: nothing of this text, whose caches stay as they are, and its
- * scores are anything; a rank without any only keeps the others company. Valid until the next call. */
+ * scores are anything; a rank without any only keeps the others company. Valid until the next
+ * call. */
 const float *generator_prompts(Generator *g, const int32_t *tokens, const int32_t *n,
                                bool whole);
 const float *generator_tokens(Generator *g, const int32_t *tokens, const int32_t *n);

@@ -20,8 +20,8 @@ typedef struct Results {
 } Results;
 
 /* Room for the results of `model` (level global; its names are those of the results) from
- * number `first` on, over `samples` samples, `batch` in a run. Fails with EXIT_CONFIG for a result that is neither a
- * number for each sample nor f32. */
+ * number `first` on, over `samples` samples, `batch` in a run. Fails with EXIT_CONFIG for a
+ * result that is neither a number for each sample nor f32. */
 Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
                      int64_t samples);
 /* Takes what the program just computed for the next `count` samples, the first rows of

@@ -49,7 +49,8 @@ double share_attention(const Op *op) {
     return part - part * part / 2;
 }
 
-/* Queries that are the last of the keys see the most: all keys before them, or those of a window. */
+/* Queries that are the last of the keys see the most: all keys before them, or those of a
+ * window. */
 double slowest_attention(const Op *op) {
     double queries = (double)op->in[ATTN_Q]->ty.dim[1];
     double keys = (double)op->in[ATTN_K]->ty.dim[1], before = keys - queries;

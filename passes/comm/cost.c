@@ -46,7 +46,8 @@ double cost_start(const Cost *c, const Op *op) {
 }
 
 /* Seconds of the n-th part of a collective, and of its bytes alone. Where a message is sent another
- * way from some size on, only one of half as many bytes and twice as many has the difference in it. */
+ * way from some size on, only one of half as many bytes and twice as many has the difference in
+ * it. */
 static double part_seconds(const Cost *c, const Op *op, int64_t n, double *of_bytes) {
     OpSize size = op_size(c->mem, op, true, NULL);
     const GroupShape *g = &c->shape[size.axes];

@@ -10,7 +10,8 @@
  *     -> %s = call ... {fn=@f.x2}
  * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
  * that a matmul can add to them; collectives move where `overlap` says so, if a slice is
- * worth a message and, where they are there to be hidden, less is waited for. If the function has other calls, this call gets a copy of it. */
+ * worth a message and, where they are there to be hidden, less is waited for. If the function
+ * has other calls, this call gets a copy of it. */
 #include "passes/comm/cost.h"
 #include "passes/passes.h"
 

@@ -1,12 +1,12 @@
-/* rank_pieces.h - inside of rank_seconds.c: what the pieces of a stage's program do to the clocks of
- * its ranks, and who is to blame for it. */
+/* rank_pieces.h - inside of rank_seconds.c: what the pieces of a stage's program do to the
+ * clocks of its ranks, and who is to blame for it. */
 #ifndef STATOR_RANK_PIECES_H
 #define STATOR_RANK_PIECES_H
 #include "passes/estimate/rank_run.h"
 
-/* Why a rank is as late as it is, but for jitter: of all lateness on the way to its clock, who is the majority
- * of it and by how much, as in a vote where each second against takes one away (Boyer and
- * Moore, "MJRTY", 1991). */
+/* Why a rank is as late as it is, but for jitter: of all lateness on the way to its clock, who
+ * is the majority of it and by how much, as in a vote where each second against takes one away
+ * (Boyer and Moore, "MJRTY", 1991). */
 typedef struct Cause {
     int who; /* a rank; behind all ranks a slow link */
     double by;

@@ -63,8 +63,8 @@ typedef struct RankStep {
     double seconds;
     RankSums sums;
     /* By rank, then by slow link: seconds for which ranks wait because it is slow, or because
-     * those are late that it kept waiting; jitter is nobody's. Each wait counts for the one that most of the lateness
-     * is from, up to that. */
+     * those are late that it kept waiting; jitter is nobody's. Each wait counts for the one
+     * that most of the lateness is from, up to that. */
     double *blame;
     StageTime *shown; /* by stage: tasks and end of the rank that is shown */
     RankLog *log;     /* by stage, of that rank; NULL: not asked for */

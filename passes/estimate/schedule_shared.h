@@ -10,7 +10,8 @@
  * others have its core. */
 double schedule_seconds_shared(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
                                const Sharing *h, double notice, const double *step);
-/* No order of tasks is faster: busy[k] seconds of stage k alone, all on the cores that there are. */
+/* No order of tasks is faster: busy[k] seconds of stage k alone, all on the cores that there
+ * are. */
 double shared_seconds_least(const Sharing *h, const double *busy);
 
 #endif

@@ -19,10 +19,10 @@ typedef struct TileGroup {
     int64_t rows, tile_rows; /* of all, and of a tile; the second divides the first */
 } TileGroup;
 
-/* The group of a value that an op makes, and the rows of its tiles: as many as keep the value of a tile within
- * o->tile_bytes, but not fewer than o->tile_rows. False: the value is small, or something
- * needs the whole of it, or ops of the group are not the same on a part of the rows. The
- * caller frees g->mem, which may be NULL. */
+/* The group of a value that an op makes, and the rows of its tiles: as many as keep the value
+ * of a tile within o->tile_bytes, but not fewer than o->tile_rows. False: the value is small,
+ * or something needs the whole of it, or ops of the group are not the same on a part of the
+ * rows. The caller frees g->mem, which may be NULL. */
 bool tile_group_find(TileGroup *g, const Value *seed, const PassOptions *o);
 /* The type of a tile of so many rows, of a type whose first `lead` dimensions are the rows:
  * neighbours in memory. False: such tiles are no boxes. */

@@ -6,9 +6,10 @@
  *     %y = dot %x1, %w1 {mk,kn->mn} : f32[..]; %y1 = cast %y : bf16[..]
  *     %y2 = cast %y1 : f32[..]
  * Every rounding is an op of the text. What is kept in memory is narrow: results of
- * products with what is added to each row (a bias), unless an F_EXACT op of the function reads them; sums of
- * two tensors that an op reads which is not elementwise; and what loops carry from run to
- * run. The last two are the residual stream, which `residual_exact` leaves as it is. */
+ * products with what is added to each row (a bias), unless an F_EXACT op of the function reads
+ * them; sums of two tensors that an op reads which is not elementwise; and what loops carry
+ * from run to run. The last two are the residual stream, which `residual_exact` leaves as it
+ * is. */
 #include "ir/op_hooks.h"
 #include "passes/passes.h"
 

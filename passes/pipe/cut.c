@@ -4,11 +4,12 @@
  *        %loss = call %x, %labels, %w#6 {fn=@chunk.1}         with layers 6 to 11
  * A layer is a run of a loop. Ops between loops go with the layers before them, those before
  * the first with chunk 0, those behind the last with the last chunk. Where the text marks the
- * ops that begin a chunk (marks.h), these count instead. What can be made again from data and constants, and views of
- * parameters, is made in each chunk that reads it. A stacked parameter becomes one argument
- * for each chunk: `tensor` is its name and `first` its first row there. A parameter that
- * chunks of several stages read is an argument for each of them; `same` names that of the
- * first stage, and pass train adds their gradients up. The module means what it meant. */
+ * ops that begin a chunk (marks.h), these count instead. What can be made again from data and
+ * constants, and views of parameters, is made in each chunk that reads it. A stacked parameter
+ * becomes one argument for each chunk: `tensor` is its name and `first` its first row there. A
+ * parameter that chunks of several stages read is an argument for each of them; `same` names
+ * that of the first stage, and pass train adds their gradients up. The module means what it
+ * meant. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/layers.h"

@@ -11,8 +11,8 @@ typedef struct Price {
     double least;
 } Price;
 Price price_of_bytes(void);
-/* For programs on this mesh, the stage of so many, on a machine whose ranks have so many threads. The
- * memory lives as long as it. */
+/* For programs on this mesh, the stage of so many, on a machine whose ranks have so many
+ * threads. The memory lives as long as it. */
 Price price_of_seconds(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
                        int threads);
 /* Of a collective (OpKind) over these axes for which a rank sends so many bytes of numbers of that

@@ -32,7 +32,8 @@ typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
 #include "runtime/core/rt.def"
 
 enum { RT_PART_NUMBERS = 7, RT_LABEL_BYTES = 160 };
-/* Of the workspace of a collective of n operands, in front of its staging: pointers and a ticket. */
+/* Of the workspace of a collective of n operands, in front of its staging: pointers and a
+ * ticket. */
 int64_t rt_collective_bytes(int64_t n);
 
 /* Threads for rt_parallel, and for oneDNN when called from this thread. 0 means

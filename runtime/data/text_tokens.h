@@ -26,10 +26,10 @@ typedef struct Texts {
     bool ended; /* the end token follows each, where the tokenizer has one */
 } Texts;
 
-/* Tokens of the texts, in order. They are read from the cache in `folder` ("": next to d->path, NULL:
- * none), or made, with lines on stderr when it takes long, and written there whole. A cache
- * that cannot be used or written is a line in d->note. `held` keeps them mapped; the rest is
- * in `mem`. */
+/* Tokens of the texts, in order. They are read from the cache in `folder` ("": next to d->path,
+ * NULL: none), or made, with lines on stderr when it takes long, and written there whole. A
+ * cache that cannot be used or written is a line in d->note. `held` keeps them mapped; the rest
+ * is in `mem`. */
 const int32_t *text_tokens(Arena *mem, Data *d, const Texts *texts, const char *folder,
                            FileMap *held, int64_t *n);
 

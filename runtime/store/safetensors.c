@@ -1,7 +1,7 @@
 /* safetensors.c - reading safetensors; see safetensors.h. Files and folders are
- * weight_files.c, writing is safetensors_write.c. The rules are those of the reference implementation
- * (huggingface/safetensors, safetensors/src/tensor.rs); deliberate differences: rank
- * above 8 and names with a zero byte are refused, duplicate keys always are. */
+ * weight_files.c, writing is safetensors_write.c. The rules are those of the reference
+ * implementation (huggingface/safetensors, safetensors/src/tensor.rs); deliberate differences:
+ * rank above 8 and names with a zero byte are refused, duplicate keys always are. */
 #include "runtime/store/safetensors.h"
 #include "base/json.h"
 #include <stdlib.h>

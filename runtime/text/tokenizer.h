@@ -82,9 +82,9 @@ size_t tokenizer_max_tokens(const Tokenizer *t, size_t n);
 size_t tokenizer_cut(const Tokenizer *t, const char *text, size_t n, size_t most,
                      size_t *next);
 
-/* Bytes of ids[n], special tokens as their text; they need not be valid UTF-8. Returns how many bytes there are and
- * writes the first `cap`; no zero byte is added. Fails with EXIT_DATA for an id outside
- * of the vocabulary, naming its position. */
+/* Bytes of ids[n], special tokens as their text; they need not be valid UTF-8. Returns how many
+ * bytes there are and writes the first `cap`; no zero byte is added. Fails with EXIT_DATA for
+ * an id outside of the vocabulary, naming its position. */
 size_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, char *out,
                         size_t cap);
 /* Bytes of one id, in [0, vocab), where it stands: the first of a text may lose the space

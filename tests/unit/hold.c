@@ -1,5 +1,5 @@
-/* hold.c - parameters that a program without gradients holds in a narrow type, or twice: its results
- * keep their bits. */
+/* hold.c - parameters that a program without gradients holds in a narrow type, or twice: its
+ * results keep their bits. */
 #include "../test.h"
 #include "ir/ir.h"
 #include "ir/sample.h"

@@ -1,6 +1,6 @@
 /* pairs_matmul.c (test) - generated products of bf16 and of f32 against sums in double, also by
- * tile registers: all orders of factors, sizes with every kind of rest, several blocks, threads, addends. What no matrix
- * owns is NaN before and must be as before after. */
+ * tile registers: all orders of factors, sizes with every kind of rest, several blocks,
+ * threads, addends. What no matrix owns is NaN before and must be as before after. */
 #include "codegen/pairs_matmul.h"
 #include "base/dtype.h"
 #include "base/rng.h"

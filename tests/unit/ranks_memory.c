@@ -120,10 +120,10 @@ static const Json *plan_of(const char *config, int ranks, const char *words) {
     return json_parse(mem(), "the plan", text, strlen(text), 1 << 24, EXIT_DATA);
 }
 
-/* What a layer keeps for its gradients, from two depths at which that is most: 16 f32 values for each of the
- * hidden ones without dropout, of which 4 (what the norms and the first products take)
- * lie on all ranks of tensor parallelism unless the sequence is split there. Gradients live
- * through two micro-batches, and so lie over no activations. */
+/* What a layer keeps for its gradients, from two depths at which that is most: 16 f32 values
+ * for each of the hidden ones without dropout, of which 4 (what the norms and the first
+ * products take) lie on all ranks of tensor parallelism unless the sequence is split there.
+ * Gradients live through two micro-batches, and so lie over no activations. */
 TEST_LIMIT(activations_of_a_layer, 120) {
     static const struct {
         int ranks;

@@ -1,5 +1,6 @@
 /* readme.c - the commands of README.md do what it says: they are taken from there and run as
- * they stand, in a folder where build/, configs/, machines/, gpt2/ and my.txt are what it speaks of. */
+ * they stand, in a folder where build/, configs/, machines/, gpt2/ and my.txt are what it
+ * speaks of. */
 #include "evaluated.h"
 #include "ranks.h"
 

@@ -140,7 +140,8 @@ TEST_LIMIT(more_memory_or_faster_links_are_never_worse, 240) {
     arena_free(mem);
 }
 
-/* Both of Megatron-LM's orders are among those that are gone through, and no other but real ones. */
+/* Both of Megatron-LM's orders are among those that are gone through, and no other but real
+ * ones. */
 TEST_LIMIT(the_order_of_the_degrees_is_searched, 240) {
     static const char *const words[] = {"tp", "cp", "dp", "pp"};
     Arena *mem = arena_new();

@@ -167,8 +167,8 @@ TEST_LIMIT(what_fits_is_found_among_much_that_does_not, 120) {
     EXPECT_PART(printed, "--parallel_config.pipeline_stage=2");
 }
 
-/* Batches that are read ahead need memory beside the plan: a plan that is within theirs of the limit
- * is too large, and not the last one that is tried. */
+/* Batches that are read ahead need memory beside the plan: a plan that is within theirs of the
+ * limit is too large, and not the last one that is tried. */
 TEST(with_more_memory_there_is_an_answer_too) {
     bool found = false;
     for (int tenth = 524; tenth <= 532; tenth++) {
