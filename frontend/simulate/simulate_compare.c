@@ -2,7 +2,8 @@
  * difference is the norm of what differs in a tensor, over all copies of it on all ranks, and
  * is told in relation to a norm of the one rank's: of a weight how much the steps changed
  * it, of a state the state itself. What is far below the others of its kind (the gradients
- * of biases of keys are rounding alone) is told in relation to those. */
+ * of biases of keys are rounding alone) is told in relation to those, and so is what steps made
+ * of it: Adam's are whole ones whatever the size of gradients. */
 #include "frontend/simulate/simulate.h"
 #include "ir/layout.h"
 #include <math.h>
@@ -12,6 +13,7 @@ const char *const simulate_number_name[SIMULATE_NUMBERS] = {
 
 #define SHARE_OF_KIND   0.1  /* of the root mean square of its kind a tensor counts as */
 #define SHARE_OF_WEIGHT 1e-3 /* and of the weight itself: f32 has no finer steps */
+#define LEAST_SHARE     0.01 /* of what a tensor counts as: it has no less */
 
 /* f32: sums of some thousand numbers in another order, 2^-24 each, through a few layers and
  * steps. bf16 rounds what is handed from op to op to 2^-9: where ranks add up otherwise,
@@ -111,10 +113,32 @@ static Pair all_of_kind(Arena *mem, const Func *f, const Pair *pair, int i) {
     return all;
 }
 
-static double relative(const Pair *p, const Pair *kind, bool is_weight) {
-    double of_kind = square(SHARE_OF_KIND) * kind->reference / kind->count * p->count;
+/* The square of what a tensor of the kind counts as, at least. */
+static double least_of_kind(const Pair *p, const Pair *kind) {
+    return square(SHARE_OF_KIND) * kind->reference / kind->count * p->count;
+}
+
+/* Which share of what they count as the states of weight i have, of all its states the largest;
+ * 1: as much, or it has none. */
+static double share_of_states(Arena *mem, const Func *f, const Pair *pair, int i) {
+    double share = 0;
+    bool any = false;
+    for (int k = 0; k < f->narg; k++) {
+        const char *of = strchr(f->arg[k]->name, '.');
+        if (arg_role(f, k) != ARG_state || !of || strcmp(of + 1, f->arg[i]->name))
+            continue;
+        Pair kind = all_of_kind(mem, f, pair, k);
+        double least = least_of_kind(&pair[k], &kind);
+        share = MAX(share, least > 0 ? sqrt(pair[k].reference / least) : 1);
+        any = true;
+    }
+    return any ? MAX(LEAST_SHARE, MIN(share, 1)) : 1;
+}
+
+/* share: of a weight, of its states. */
+static double relative(const Pair *p, const Pair *kind, bool is_weight, double share) {
     double least = is_weight ? square(SHARE_OF_WEIGHT) * p->value : 0;
-    double to = MAX(MAX(p->reference, of_kind), least);
+    double to = MAX(MAX(p->reference, least_of_kind(p, kind)), least) / square(share);
     if (p->apart == 0) return 0;
     return to > 0 && p->apart >= 0 ? sqrt(p->apart / to) : INFINITY; /* NaN too */
 }
@@ -131,7 +155,8 @@ void simulate_compare(SimulateCompare *c, const SimulateRanks *ranks,
         bool is_weight = arg_role(f, i) == ARG_param;
         SimulateNumber n = is_weight ? SIMULATE_WEIGHTS : SIMULATE_STATES;
         Pair kind = all_of_kind(mem, f, pair, i);
-        double d = relative(&pair[i], &kind, is_weight);
+        double share = is_weight ? share_of_states(mem, f, pair, i) : 1;
+        double d = relative(&pair[i], &kind, is_weight, share);
         if (c->tensor[n] && d <= c->difference[n]) continue; /* a NaN is no less */
         c->difference[n] = d;
         c->tensor[n] = f->arg[i]->name;

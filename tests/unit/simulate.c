@@ -331,6 +331,28 @@ TEST(what_cannot_be_simulated_is_refused) {
     refused(EXIT_MEMORY, "leave --full out");
 }
 
+/* Gradients of the biases of keys are rounding alone, of which Adam makes steps as of others; those
+ * of norms of keys nearly so. */
+TEST(steps_of_rounding_are_no_difference) {
+    Arena *mem = arena_new();
+    char *tiny = arena_printf(mem, "%s/../configs/gpt2-tiny.yaml", tests_dir());
+    static const char *const keys[][7] = {
+        {"2", "--parallel_config.context_parallel", "2",
+         "--parallel_config.context_parallel_algo", "megatron_cp_algo",
+         "--model.model_config.n_kv_heads", "2"},
+        {"4", "--parallel_config.model_parallel", "4", "--parallel_config.vocab_emb_dp",
+         "True", "--model.model_config.qk_layernorm", "True"}};
+    for (int i = 0; i < 2 * 4; i++) {
+        const char *const *k = keys[i % 2];
+        run(cmd_simulate, tiny, "-n", k[0], k[1], k[2], k[3], k[4], k[5], k[6], "--seed",
+            arena_printf(mem, "%d", 1 + i / 2), "--random",
+            "--model.model_config.compute_dtype", "bfloat16",
+            "--model.model_config.initializer_range", "0.08", (char *)NULL);
+        worked();
+    }
+    arena_free(mem);
+}
+
 /* A text must be the step of these ranks, with the arguments that are filled. */
 TEST(a_text_of_something_else_is_refused) {
     Arena *mem = arena_new();
