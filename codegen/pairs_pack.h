@@ -18,7 +18,7 @@ typedef struct Pairs2d {
     int64_t number_bytes;  /* of A and B */
     int64_t words;         /* of k */
     int64_t block_words;   /* of a block, at most */
-    bool packs_a, streams; /* streams: C goes past the caches */
+    bool packs_a, streams; /* streams: whole lines of C go past the caches */
     bool a_tiles;          /* into tiles of 16 x 16 words: what is beyond k in one is 0 */
     int64_t slab_rows, slab_words; /* without packing all of A */
     int64_t a_row;                 /* words from row to row of A, packed or not */

@@ -2,8 +2,8 @@
  * difference is the norm of what differs in a tensor, over all copies of it on all ranks, and
  * is told in relation to a norm of the one rank's: of a weight how much the steps changed
  * it, of a state the state itself. What is far below the others of its kind (the gradients
- * of biases of keys are rounding alone) is told in relation to those, and so is what steps made
- * of it: Adam's are whole ones whatever the size of gradients. */
+ * of biases of keys are rounding alone) is told in relation to those. So is what steps made of
+ * it where they are larger than its states say: Adam's are whole ones whatever the gradients. */
 #include "frontend/simulate/simulate.h"
 #include "ir/layout.h"
 #include <math.h>
@@ -95,18 +95,19 @@ static Pair pair_of(const SimulateRanks *ranks, const SimulateRanks *one, int i,
 
 /* ---- all of them ---- */
 
-/* "m" of the state "m.h.ln_1.weight"; "" of a weight. */
-static const char *kind_of(Arena *mem, const Func *f, int i) {
-    const char *name = f->arg[i]->name;
-    return arg_role(f, i) == ARG_param ? ""
-                                       : arena_strndup(mem, name, strcspn(name, "."));
+/* Weights are one kind, and states whose names begin alike: "m" of "m.h.ln_1.weight". */
+static bool same_kind(const Func *f, int i, int k) {
+    if (arg_role(f, i) != arg_role(f, k)) return false;
+    const char *x = f->arg[i]->name, *y = f->arg[k]->name;
+    size_t n = strcspn(x, ".");
+    return arg_role(f, i) == ARG_param || (n == strcspn(y, ".") && !strncmp(x, y, n));
 }
 
 /* Sums of the squares of all tensors of the kind that argument i is of. */
-static Pair all_of_kind(Arena *mem, const Func *f, const Pair *pair, int i) {
+static Pair all_of_kind(const Func *f, const Pair *pair, int i) {
     Pair all = {0};
     for (int k = 0; k < f->narg; k++) {
-        if (!is_kept(f, k) || strcmp(kind_of(mem, f, k), kind_of(mem, f, i))) continue;
+        if (!is_kept(f, k) || !same_kind(f, i, k)) continue;
         all.reference += pair[k].reference;
         all.count += pair[k].count;
     }
@@ -118,21 +119,27 @@ static double least_of_kind(const Pair *p, const Pair *kind) {
     return square(SHARE_OF_KIND) * kind->reference / kind->count * p->count;
 }
 
-/* Which share of what they count as the states of weight i have, of all its states the largest;
- * 1: as much, or it has none. */
-static double share_of_states(Arena *mem, const Func *f, const Pair *pair, int i) {
+/* Which share of the least that it counts as tensor i has, at most all. */
+static double share_of(const Func *f, const Pair *pair, int i) {
+    Pair kind = all_of_kind(f, pair, i);
+    double least = least_of_kind(&pair[i], &kind);
+    return least > 0 ? MIN(1, sqrt(pair[i].reference / least)) : 1;
+}
+
+/* The share that the states of weight i have, the largest of them, for 1 that its steps have; 1: as
+ * much, or it has no states. */
+static double share_of_states(const Func *f, const Pair *pair, int i) {
     double share = 0;
     bool any = false;
     for (int k = 0; k < f->narg; k++) {
         const char *of = strchr(f->arg[k]->name, '.');
         if (arg_role(f, k) != ARG_state || !of || strcmp(of + 1, f->arg[i]->name))
             continue;
-        Pair kind = all_of_kind(mem, f, pair, k);
-        double least = least_of_kind(&pair[k], &kind);
-        share = MAX(share, least > 0 ? sqrt(pair[k].reference / least) : 1);
+        share = MAX(share, share_of(f, pair, k));
         any = true;
     }
-    return any ? MAX(LEAST_SHARE, MIN(share, 1)) : 1;
+    double steps = share_of(f, pair, i);
+    return any && share < steps ? MAX(LEAST_SHARE, share / steps) : 1;
 }
 
 /* share: of a weight, of its states. */
@@ -154,8 +161,8 @@ void simulate_compare(SimulateCompare *c, const SimulateRanks *ranks,
         if (!is_kept(f, i)) continue;
         bool is_weight = arg_role(f, i) == ARG_param;
         SimulateNumber n = is_weight ? SIMULATE_WEIGHTS : SIMULATE_STATES;
-        Pair kind = all_of_kind(mem, f, pair, i);
-        double share = is_weight ? share_of_states(mem, f, pair, i) : 1;
+        Pair kind = all_of_kind(f, pair, i);
+        double share = is_weight ? share_of_states(f, pair, i) : 1;
         double d = relative(&pair[i], &kind, is_weight, share);
         if (c->tensor[n] && d <= c->difference[n]) continue; /* a NaN is no less */
         c->difference[n] = d;
