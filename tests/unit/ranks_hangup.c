@@ -111,13 +111,17 @@ static void expect_it_goes_on(pid_t pid, double since) {
               info.si_pid == pid ? "it ended" : "no new step in a minute", said(), heard);
 }
 
+/* So that there are hundreds of steps until a run has ended and not thousands, which a run that is
+ * not disturbed makes again, beside other tests. */
+#define LONGER_STEPS "--runner_config.batch_size 64"
+
 /* Begins or goes on, and gets the signal, or is left alone by who reads what it prints,
  * some time after its first new step. */
 static void run_and_leave(int ranks, const char *config, const char *run, int number,
                           uint64_t *random) {
     long before = size_of(run);
     int from = open_reader(number);
-    pid_t pid = start(ranks, config, run, "--runner_config.log_interval 10");
+    pid_t pid = start(ranks, config, run, LONGER_STEPS " --runner_config.log_interval 10");
     forget_reader();
     double until = 0, since = clock_seconds();
     for (uint64_t wait = runs_random(random) % 60000;
@@ -149,7 +153,7 @@ static void leave_often(int ranks, int number) {
     }
     int n = steps_of(run) + 3;
     const char *rest = arena_printf(
-        mem(), "--runner_config.max_steps %d --lr_schedule.total_steps %d", n, STEPS);
+        mem(), LONGER_STEPS " --runner_config.max_steps %d --lr_schedule.total_steps %d", n, STEPS);
     ranks_end(start(ranks, config, run, rest), 0, "the rest");
     ranks_end(start(ranks, config, whole, rest), 0, "the whole");
     runs_expect_same_losses(whole, run, n);
