@@ -34,6 +34,7 @@ TEST_LIMIT(both_have_the_same_bits, 180) {
             cpu[i]));
 }
 
+TEST_LABEL_OF(both_have_the_same_bits_of_narrow_types, RELEASED);
 TEST_LIMIT(both_have_the_same_bits_of_narrow_types, 180) {
     expect_same_bits("--model.model_config.compute_dtype bfloat16");
     expect_same_bits("--model.model_config.compute_dtype float16 "

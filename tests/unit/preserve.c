@@ -354,6 +354,7 @@ TEST_LIMIT(train_pipeline_adam, 180) {
     each_file(visit_adam);
 }
 
+TEST_LABEL_OF(train_pipeline_narrow, RELEASED);
 TEST_LIMIT(train_pipeline_narrow, 180) {
     each_file(visit_narrow);
 }
@@ -362,6 +363,7 @@ TEST_LIMIT(train_pipeline_parts, 180) {
     each_file(visit_parts);
 }
 
+TEST_LABEL_OF(train_pipeline_sgd, RELEASED);
 TEST_LIMIT(train_pipeline_sgd, 180) {
     each_file(visit_sgd);
 }

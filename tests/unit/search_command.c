@@ -136,6 +136,7 @@ TEST(numbers_by_pieces_are_marked) {
 
 /* Near the limit plans with overlap do not fit and those without do, with as many layers that are
  * made again, or with fewer. */
+TEST_LABEL_OF(with_more_memory_the_answer_is_no_slower, RELEASED);
 TEST_LIMIT(with_more_memory_the_answer_is_no_slower, 120) {
     double before = INFINITY;
     for (int mb = 70; mb <= 74; mb += 2) {

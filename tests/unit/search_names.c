@@ -28,6 +28,7 @@ static char *best_of(const char *flag, char *more) {
     return arena_strdup(arena_new(), at);
 }
 
+TEST_LABEL_OF(a_flag_is_kept_by_any_of_its_names, RELEASED);
 TEST(a_flag_is_kept_by_any_of_its_names) {
     static const char *const names[] = {"--parallel_config.micro_batch_num=4",
                                         "--parallel.grad_accumulation_step=4",

@@ -313,6 +313,7 @@ static void golden_run(const Strategy *strategy, int64_t micro) {
 }
 
 TEST_LABEL_OF(golden_run_with_bad_steps, SLOW);
+TEST_LABEL_OF(golden_run_with_bad_steps, RELEASED);
 TEST_LIMIT(golden_run_with_bad_steps, 180) {
     for (int i = 0; i < ARRAY_LEN(strategies); i++) golden_run(&strategies[i], 1 + i % 2);
 }
