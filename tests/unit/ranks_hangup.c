@@ -121,7 +121,8 @@ static void run_and_leave(int ranks, const char *config, const char *run, int nu
                           uint64_t *random) {
     long before = size_of(run);
     int from = open_reader(number);
-    pid_t pid = start(ranks, config, run, LONGER_STEPS " --runner_config.log_interval 10");
+    pid_t pid =
+        start(ranks, config, run, LONGER_STEPS " --runner_config.log_interval 10");
     forget_reader();
     double until = 0, since = clock_seconds();
     for (uint64_t wait = runs_random(random) % 60000;
@@ -153,7 +154,8 @@ static void leave_often(int ranks, int number) {
     }
     int n = steps_of(run) + 3;
     const char *rest = arena_printf(
-        mem(), LONGER_STEPS " --runner_config.max_steps %d --lr_schedule.total_steps %d", n, STEPS);
+        mem(), LONGER_STEPS " --runner_config.max_steps %d --lr_schedule.total_steps %d",
+        n, STEPS);
     ranks_end(start(ranks, config, run, rest), 0, "the rest");
     ranks_end(start(ranks, config, whole, rest), 0, "the whole");
     runs_expect_same_losses(whole, run, n);
