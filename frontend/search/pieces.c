@@ -369,10 +369,11 @@ static bool choice_times(Search *s, Choice *c) {
     out->places = at;
     choice_layers(s, c, out->layers);
     c->bytes = c->remade = 0;
+    if (!c->apart) c->extra_bytes = extra ? extra->bytes : 0;
     out->message = message_between(s, c, &at->next);
     for (int k = 0; k < c->pp; k++) {
         StageBytes b = stage_bytes(s, c, out->layers, k);
-        if (extra) b.extra = extra->bytes;
+        b.extra = c->extra_bytes;
         int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b);
         double bytes = bytes_with(s, c, &b, MAX(again, 0));
         if (bytes > search_room(s)) again = -1;

@@ -47,6 +47,7 @@ typedef struct Choice {
     bool sp, vocab;
     bool alone;  /* parallel.overlap off: once a plan corrected that with overlap */
     bool inside; /* with entries of parallel.shard (inside.c): the same */
+    bool apart;  /* extra_bytes are its own, and not those of choices like it */
     int number; /* in the order of search_each, those without overlap behind all others */
     int probe;  /* whose pieces it is made of */
     int family; /* of those of the result, before they are sorted */
@@ -54,6 +55,7 @@ typedef struct Choice {
                    be planned */
     double first_bound;           /* before plans corrected its bytes */
     double bound, seconds, bytes; /* seconds 0: only bounded */
+    double extra_bytes;           /* in bytes: what plans have more (Extra) */
 } Choice;
 
 /* orders.c: the mesh of a stage. */

@@ -96,6 +96,26 @@ struct Search {
     int nleft_out, left_out_cap;
 };
 
+typedef struct Space { /* all choices that fit; by first_bound */
+    Search *s;
+    Choice **block; /* of CHOICE_BLOCK each */
+    int n, nblocks, block_cap;
+    Choice **by;     /* nby of them, sorted */
+    int nby, by_cap; /* all, when space_sort is done */
+    int alone_from;  /* numbers of those without overlap */
+    SearchResult *r;
+} Space;
+
+/* search.c. In the order of search_each. */
+Choice *space_choice(const Space *b, int i);
+void space_keep(Space *b, const Choice *c);
+/* Puts those that are new to b->by among the others. */
+void space_sort(Space *b);
+/* The k fastest by their pieces, as corrected; returns how many there are. */
+int space_fastest(Space *b, Choice **top, int k);
+/* planned.c. Sets r->top: the fastest by plans, those that fit, sorted. */
+void space_plan(Space *b);
+
 /* resume.c: opens the record that is asked for. */
 Record *search_record(Search *s);
 /* progress.c. False: the user wants it to end. */

@@ -3,6 +3,7 @@
 #include "codegen/product_choices.h"
 #include "base/rng.h"
 #include "codegen/codegen.h"
+#include "codegen/product.h"
 #include "ranks.h"
 #include "runtime/core/rt.h"
 
@@ -77,6 +78,43 @@ static const char *with_form(const char *printed, int nth, const char *form) {
         p += n + (p[n] == '\n');
     }
     return t.s;
+}
+
+/* c[rows,64] = a[rows,256] b[256,64], all of one type, for one thread. */
+static ProductShape shape_of(DType type, int64_t rows, int tiles) {
+    ProductShape s = product_shape_clear();
+    s.a = (DnnlDesc){.dtype = type, .rank = 2, .dim = {rows, 256}, .stride = {256, 1}};
+    s.b = (DnnlDesc){.dtype = type, .rank = 2, .dim = {256, 64}, .stride = {64, 1}};
+    s.c = (DnnlDesc){.dtype = type, .rank = 2, .dim = {rows, 64}, .stride = {64, 1}};
+    s.threads = 1, s.tiles = tiles;
+    return s;
+}
+
+/* Who makes the rule's code: it depends on the lanes of the CPU it is for, on whether that has
+ * tile registers, on the type and on the work. */
+TEST(the_rule_by_cpu) {
+    static const struct {
+        DType type;
+        int lanes, tiles;
+        int64_t rows;
+        bool generated;
+    } row[] = {
+        {DT_F32, 16, 0, 1024, false}, {DT_F32, 16, 1, 1024, true},
+        {DT_F32, 8, 0, 1024, true},   {DT_F32, 16, 1, 96, false},
+        {DT_F32, 8, 0, 96, false},    {DT_BF16, 16, 0, 96, true},
+        {DT_BF16, 16, 1, 96, true},   {DT_BF16, 8, 0, 96, true},
+    };
+    for (int i = 0; i < ARRAY_LEN(row); i++) {
+        ProductShape s = shape_of(row[i].type, row[i].rows, row[i].tiles);
+        ProductCode code;
+        char why[200];
+        if (!product_code_make(&s, NULL, row[i].lanes, &code, why, sizeof why))
+            test_fail(__FILE__, __LINE__, "row %d: %s", i, why);
+        if (!code.matmul != row[i].generated)
+            test_fail(__FILE__, __LINE__, "row %d: the rule takes %s", i,
+                      code.matmul ? "oneDNN" : "generated code");
+        if (code.matmul) dnnl_matmul_free(code.matmul);
+    }
 }
 
 TEST(nothing_is_chosen_unless_asked) {

@@ -1,0 +1,295 @@
+/* planned.c - the fastest choices as the planner has them. */
+#include "frontend/config/config_state.h"
+#include "frontend/search/search_state.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* Strategies that are planned at most, and where none of them fits. */
+enum { MOST_PLANS = 256, MOST_UNFIT = 1024 };
+
+static void hash_flags(const Verified *v, char keys[33]) {
+    Arena *own = arena_new();
+    Text t = text_new(own);
+    for (int i = 0; i < v->nflags; i++) text_add(&t, "%s\n", v->flag[i]);
+    hash_hex(t.s, t.n, keys);
+    arena_free(own);
+}
+
+static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
+    Arena *own = arena_new();
+    Catch caught;
+    double room = search_room(s) + s->ahead_bytes;
+    if (CATCH(caught)) {
+        Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
+        PlanCost p = plan_cost(own, cfg, s->o.ranks, s->o.machine, s->threads, room);
+        out->seconds = p.seconds;
+        out->bytes = p.bytes;
+        out->ahead_bytes = p.ahead_bytes;
+        out->sent_bytes = p.sent_bytes;
+        catch_end(&caught);
+    } else {
+        out->why = arena_strdup(s->mem, caught.message);
+    }
+    arena_free(own);
+    record_add_plan(s->record, out);
+}
+
+static void verify(Search *s, const Choice *c, Verified *v) {
+    RecordedPlan p = {0};
+    *v = (Verified){.c = *c};
+    v->flag = search_flags(s->mem, s, c, &v->nflags);
+    hash_flags(v, p.keys);
+    const RecordedPlan *found = record_plan(s->record, p.keys);
+    if (!found) make_plan(s, v, &p);
+    if (found) p = *found;
+    v->why = p.why;
+    v->seconds = p.seconds;
+    v->bytes = p.bytes;
+    v->sent_bytes = p.sent_bytes;
+    v->fits =
+        !v->why && (double)(p.bytes + p.ahead_bytes) <= search_room(s) + s->ahead_bytes;
+}
+
+/* With the same keys. */
+static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
+    int n;
+    char **flag = NULL;
+    for (int i = 0; i < r->ntop; i++) {
+        const Verified *v = &r->top[i];
+        if (v->c.number != c->number && !c->inside) continue;
+        if (!flag) flag = search_flags(s->mem, s, c, &n);
+        bool same = n == v->nflags;
+        for (int k = 0; same && k < n; k++) same = !strcmp(flag[k], v->flag[k]);
+        if (same) return &r->top[i];
+    }
+    return NULL;
+}
+
+/* By pieces nothing is faster without overlap, nor smaller; so these are choices of their own only
+ * when a plan has corrected those with it. */
+static void add_alone(Space *b, const Verified *v, const Extra *e) {
+    Search *s = b->s;
+    bool same = !s->overlap || s->fixed[KNOB_OVERLAP] >= 0 || s->o.ranks == v->c.pp;
+    int n = b->n;
+    if (same || v->c.alone || v->c.parts > 1) return;
+    for (int i = 0; i < n; i++) {
+        Choice c = *space_choice(b, i);
+        if (c.probe != v->c.probe || !choice_is_like(&c, e) || c.remade == -2) continue;
+        c.alone = true;
+        choice_bound(s, &c);
+        c.first_bound = c.bound;
+        if (c.remade < 0) continue;
+        c.number += b->alone_from;
+        s->choices++;
+        b->r->family[c.family].choices++;
+        space_keep(b, &c);
+    }
+    space_sort(b);
+}
+
+/* What a plan has more than was reckoned, others like it have too (Extra). One that does not
+ * fit and has no more adds a thousandth, so that each correction changes something and the
+ * search ends. False: nothing was corrected. */
+static bool correct(Space *b, const Verified *v) {
+    Extra *e = choice_extra(b->s, &v->c);
+    double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);
+    if (v->fits && e->planned) return false;
+    if (!e->corrected) add_alone(b, v, e);
+    e->corrected = true;
+    if (v->fits)
+        e->slower = MAX(1, v->seconds / v->c.seconds);
+    else
+        e->bytes += more;
+    e->planned |= v->fits;
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = b->by[i];
+        bool like = c->probe == v->c.probe && choice_is_like(c, e);
+        if (like && c->remade > -2) choice_bound(b->s, c);
+    }
+    return true;
+}
+
+static void drop(Space *b, const Verified *v) {
+    for (int i = 0; i < b->n; i++)
+        if (b->by[i]->number == v->c.number) b->by[i]->remade = -2;
+}
+
+static int by_planned(const void *a, const void *b) {
+    const Verified *x = a, *y = b;
+    if (x->fits != y->fits) return x->fits ? -1 : 1;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->c.number - y->c.number;
+}
+
+/* Pieces are faster than plans, by a percent or more, so what they promise less than that is
+ * none. */
+static const double promised = 1 - 0.01;
+
+static double fastest_seconds(const SearchResult *r) {
+    double best = INFINITY;
+    for (int i = 0; i < r->ntop; i++)
+        if (r->top[i].fits) best = MIN(best, r->top[i].seconds);
+    return best;
+}
+
+/* Is it to be planned? */
+static bool is_promising(const SearchResult *r, const Choice *c, int k) {
+    int fit = 0;
+    for (int i = 0; i < r->ntop; i++) fit += r->top[i].fits;
+    return fit < k || c->seconds < promised * fastest_seconds(r);
+}
+
+static bool any_fits(const SearchResult *r) {
+    return fastest_seconds(r) < INFINITY;
+}
+
+static bool is_full(const SearchResult *r) {
+    return r->ntop >= (any_fits(r) ? MOST_PLANS : MOST_UNFIT);
+}
+
+/* With the placements that stator layer finds for its layers, which pieces do not know. */
+static void plan_inside(Space *b, const Choice *c) {
+    Search *s = b->s;
+    SearchResult *r = b->r;
+    Choice inside = *c;
+    const Inside *in = c->inside ? NULL : search_inside(s, c);
+    if (!in || !(in->gain < 1) || r->ntop == MOST_UNFIT) return;
+    inside.inside = true;
+    inside.sp = false;
+    if (!find_verified(s, r, &inside)) verify(s, &inside, &r->top[r->ntop++]);
+}
+
+enum { ZERO_LEVELS = ZERO_3 + 1 };
+
+/* Of each split of the ranks and level of ZeRO, about which pieces say least, the fastest whose
+ * layers may be placed otherwise; NULL: none. */
+static const Choice **fastest_to_place(const Space *b) {
+    size_t n = (size_t)b->r->nfamilies * ZERO_LEVELS;
+    const Choice **of = NEW_ARRAY(b->s->mem, const Choice *, n + 1);
+    for (int i = 0; i < b->n; i++) {
+        const Choice *c = b->by[i];
+        if (c->remade < 0 || !inside_may(b->s, c)) continue;
+        const Choice **best = &of[c->family * ZERO_LEVELS + c->zero];
+        if (!*best || c->bound < (*best)->bound) *best = c;
+    }
+    return of;
+}
+
+/* Where it would be the fastest of all if its layers had no messages; then those that were
+ * planned. */
+static void plan_all_inside(Space *b) {
+    SearchResult *r = b->r;
+    const Choice **of = fastest_to_place(b);
+    for (int i = 0; i < r->nfamilies * ZERO_LEVELS && search_goes_on(b->s); i++) {
+        const Choice *c = of[i];
+        double best = promised * fastest_seconds(r);
+        if (!c || c->bound * inside_least(b->s, c) >= best) continue;
+        const Inside *in = search_inside(b->s, c);
+        if (in && c->bound * in->gain < best) plan_inside(b, c);
+    }
+    int n = search_goes_on(b->s) ? MIN(b->s->o.tops, r->ntop) : 0;
+    qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
+    for (int i = 0; i < n && r->top[i].fits; i++) plan_inside(b, &r->top[i].c);
+}
+
+/* ---- with just as many layers made again as it takes ---- */
+
+/* The choice of a plan that did not fit, with the most extra bytes with which it would be faster
+ * than `best` by its pieces, and so with the most layers made again. False: there is none between
+ * what did not fit and all memory. */
+static bool still_faster(Search *s, const Verified *v, double best, Choice *c) {
+    enum { HALVINGS = 16 };
+    double low = v->c.extra_bytes, high = search_room(s);
+    bool found = false;
+    for (int i = 0; i < HALVINGS; i++) {
+        double extra = (low + high) / 2;
+        Choice other = v->c;
+        other.apart = true;
+        other.extra_bytes = extra;
+        bool faster = search_seconds(s, &other) < best && other.remade >= 0;
+        if (faster) *c = other, low = extra;
+        if (!faster) high = extra;
+        found |= faster;
+    }
+    return found;
+}
+
+/* Plans it, unless the same has been; NULL: there is no room for it. */
+static const Verified *plan_anew(Space *b, const Choice *c) {
+    Search *s = b->s;
+    SearchResult *r = b->r;
+    Verified *v = find_verified(s, r, c);
+    if (v || r->ntop == MOST_UNFIT) return v;
+    v = &r->top[r->ntop++];
+    verify(s, c, v);
+    search_tell(s, r->top, r->ntop);
+    return v;
+}
+
+/* Halfway, again and again, between what does not fit and what does. */
+static void plan_between(Space *b, double low, const Choice *fits) {
+    enum { HALVINGS = 4 };
+    Choice c = *fits;
+    double high = fits->extra_bytes;
+    for (int i = 0; i < HALVINGS && search_goes_on(b->s); i++) {
+        c.extra_bytes = (low + high) / 2;
+        search_seconds(b->s, &c);
+        const Verified *v = plan_anew(b, &c);
+        if (!v) return;
+        if (v->fits)
+            high = c.extra_bytes;
+        else
+            low = c.extra_bytes;
+    }
+}
+
+/* What a plan that did not fit took more than its pieces counted for all choices like it, with any
+ * number of layers made again, which may have been too much. So each that did not fit is tried
+ * with the most of them with which it would be the fastest: where that does not fit either it
+ * cannot be. */
+static void plan_unfit_again(Space *b) {
+    Search *s = b->s;
+    SearchResult *r = b->r;
+    const int n = r->ntop;
+    for (int i = 0; i < n && search_goes_on(s); i++) {
+        Choice c;
+        if (r->top[i].fits || r->top[i].why) continue;
+        if (!still_faster(s, &r->top[i], fastest_seconds(r), &c)) continue;
+        const Verified *v = plan_anew(b, &c);
+        if (v && v->fits) plan_between(b, r->top[i].c.extra_bytes, &c);
+    }
+}
+
+/* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
+ * fastest are looked for again. */
+void space_plan(Space *b) {
+    Search *s = b->s;
+    SearchResult *r = b->r;
+    Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);
+    r->top = NEW_ARRAY(s->mem, Verified, MOST_UNFIT);
+    for (bool again = true; again && !is_full(r);) {
+        if (!search_goes_on(s) && any_fits(r)) break;
+        int n = space_fastest(b, top, s->o.tops);
+        again = false;
+        for (int i = 0; i < n && !again && !is_full(r); i++) {
+            Verified *v = find_verified(s, r, top[i]);
+            if (v && !v->fits) {
+                drop(b, v); /* its pieces are too small still */
+                again = true;
+            }
+            if (v || !is_promising(r, top[i], s->o.tops)) continue;
+            v = &r->top[r->ntop++];
+            verify(s, top[i], v);
+            search_tell(s, r->top, r->ntop);
+            if (v->why) drop(b, v);
+            again = v->why || correct(b, v);
+        }
+    }
+    r->gave_up = is_full(r);
+    if (any_fits(r) && s->fixed[KNOB_RECOMPUTE] < 0) plan_unfit_again(b);
+    plan_all_inside(b);
+    r->planned = r->ntop;
+    qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
+    while (r->ntop && !r->top[r->ntop - 1].fits) r->ntop--;
+}
