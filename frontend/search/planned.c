@@ -162,32 +162,51 @@ static void plan_inside(Space *b, const Choice *c) {
 
 enum { ZERO_LEVELS = ZERO_3 + 1 };
 
-/* Of each split of the ranks and level of ZeRO, about which pieces say least, the fastest whose
- * layers may be placed otherwise; NULL: none. */
-static const Choice **fastest_to_place(const Space *b) {
+/* The fastest with its sequences a micro-batch and its way to split the vocabulary. */
+typedef struct ToPlace {
+    const Choice *c;
+    struct ToPlace *next; /* of others */
+} ToPlace;
+
+static void keep_to_place(Arena *mem, ToPlace **first, const Choice *c) {
+    ToPlace *p = *first;
+    while (p && (p->c->batch != c->batch || p->c->vocab != c->vocab)) p = p->next;
+    if (!p) {
+        p = NEW(mem, ToPlace);
+        *p = (ToPlace){c, *first};
+        *first = p;
+    } else if (c->bound < p->c->bound) {
+        p->c = c;
+    }
+}
+
+/* Of each split of the ranks, level of ZeRO, micro-batch and split of the vocabulary, about which
+ * pieces say least, the fastest whose layers may be placed otherwise. */
+static ToPlace **fastest_to_place(const Space *b) {
     size_t n = (size_t)b->r->nfamilies * ZERO_LEVELS;
-    const Choice **of = NEW_ARRAY(b->s->mem, const Choice *, n + 1);
+    ToPlace **of = NEW_ARRAY(b->s->mem, ToPlace *, n + 1);
     for (int i = 0; i < b->n; i++) {
         const Choice *c = b->by[i];
         if (c->remade < 0 || !inside_may(b->s, c)) continue;
-        const Choice **best = &of[c->family * ZERO_LEVELS + c->zero];
-        if (!*best || c->bound < (*best)->bound) *best = c;
+        keep_to_place(b->s->mem, &of[c->family * ZERO_LEVELS + c->zero], c);
     }
     return of;
 }
 
-/* Where it would be the fastest of all if its layers had no messages; then those that were
- * planned. */
+/* Where it would be the fastest of all if its layers had no messages. */
+static void plan_placed(Space *b, const Choice *c) {
+    double best = promised * fastest_seconds(b->r);
+    if (!search_goes_on(b->s) || c->bound * inside_least(b->s, c) >= best) return;
+    const Inside *in = search_inside(b->s, c);
+    if (in && c->bound * in->gain < best) plan_inside(b, c);
+}
+
+/* All of them, then those that were planned. */
 static void plan_all_inside(Space *b) {
     SearchResult *r = b->r;
-    const Choice **of = fastest_to_place(b);
-    for (int i = 0; i < r->nfamilies * ZERO_LEVELS && search_goes_on(b->s); i++) {
-        const Choice *c = of[i];
-        double best = promised * fastest_seconds(r);
-        if (!c || c->bound * inside_least(b->s, c) >= best) continue;
-        const Inside *in = search_inside(b->s, c);
-        if (in && c->bound * in->gain < best) plan_inside(b, c);
-    }
+    ToPlace **of = fastest_to_place(b);
+    for (int i = 0; i < r->nfamilies * ZERO_LEVELS; i++)
+        for (const ToPlace *p = of[i]; p; p = p->next) plan_placed(b, p->c);
     int n = search_goes_on(b->s) ? MIN(b->s->o.tops, r->ntop) : 0;
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
     for (int i = 0; i < n && r->top[i].fits; i++) plan_inside(b, &r->top[i].c);
