@@ -106,13 +106,15 @@ typedef struct Space { /* all choices that fit; by first_bound */
     SearchResult *r;
 } Space;
 
-/* search.c. In the order of search_each. */
+/* fastest.c. In the order of search_each. */
 Choice *space_choice(const Space *b, int i);
 void space_keep(Space *b, const Choice *c);
 /* Puts those that are new to b->by among the others. */
 void space_sort(Space *b);
 /* The k fastest by their pieces, as corrected; returns how many there are. */
 int space_fastest(Space *b, Choice **top, int k);
+/* All of them, by bytes; returns how many. */
+int space_by_bytes(const Space *b, Choice **by);
 /* planned.c. Sets r->top: the fastest by plans, those that fit, sorted. */
 void space_plan(Space *b);
 

@@ -1,0 +1,98 @@
+/* fastest.c - all choices that fit, and the fastest of them by their pieces. */
+#include "frontend/search/search_state.h"
+#include <stdlib.h>
+
+enum { CHOICE_BLOCK = 1 << 9 };
+
+void space_keep(Space *b, const Choice *c) {
+    if (b->n == b->nblocks * CHOICE_BLOCK)
+        PUSH(b->s->mem, b->block, b->nblocks, b->block_cap,
+             NEW_ARRAY(b->s->mem, Choice, CHOICE_BLOCK));
+    b->block[b->nblocks - 1][b->n++ % CHOICE_BLOCK] = *c;
+}
+
+typedef struct Keyed {
+    double key;
+    int number;
+    Choice *c;
+} Keyed;
+
+static int by_key(const void *a, const void *b) {
+    const Keyed *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->number - y->number;
+}
+
+/* Keys lie beside one another, as choices are too many for the caches. */
+static void sort_by_keys(Keyed *k, int n, Choice **by) {
+    if (n) qsort(k, (size_t)n, sizeof *k, by_key);
+    for (int i = 0; i < n; i++) by[i] = k[i].c;
+}
+
+Choice *space_choice(const Space *b, int i) {
+    return &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
+}
+
+/* Puts those that are new to b->by among the others. */
+void space_sort(Space *b) {
+    Arena *own = arena_new();
+    int old = b->nby, n = b->n - old;
+    Keyed *k = NEW_ARRAY(own, Keyed, (size_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        Choice *c = space_choice(b, old + i);
+        k[i] = (Keyed){c->first_bound, c->number, c};
+        PUSH(b->s->mem, b->by, b->nby, b->by_cap, c);
+    }
+    if (n) qsort(k, (size_t)n, sizeof *k, by_key);
+    /* what is not moved yet is by[0 .. old) and k[0 .. n) */
+    for (int at = b->n; n > 0;) {
+        bool later = old && b->by[old - 1]->first_bound > k[n - 1].key;
+        b->by[--at] = later ? b->by[--old] : k[--n].c;
+    }
+    arena_free(own);
+}
+
+/* Of equally fast ones the smaller, then the one that comes first. */
+static int by_seconds(const void *a, const void *b) {
+    const Choice *x = *(Choice *const *)a, *y = *(Choice *const *)b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->number - y->number;
+}
+
+static void keep_fastest(Choice **top, int *n, int k, Choice *c) {
+    if (*n == k && by_seconds(&c, &top[k - 1]) >= 0) return;
+    int at = *n < k ? (*n)++ : k - 1;
+    for (; at > 0 && by_seconds(&c, &top[at - 1]) < 0; at--) top[at] = top[at - 1];
+    top[at] = c;
+}
+
+/* Goes through the schedules of choices in the order of their bounds, until none can be one
+ * of the k fastest. Bounds only grow when plans correct them. */
+int space_fastest(Space *b, Choice **top, int k) {
+    int n = 0;
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = b->by[i];
+        if (n == k && c->first_bound > top[k - 1]->seconds) break;
+        if (c->remade < 0 || (n == k && c->bound > top[k - 1]->seconds)) continue;
+        if (!(c->seconds > 0)) {
+            search_seconds(b->s, c);
+            b->r->simulated++;
+        }
+        keep_fastest(top, &n, k, c);
+    }
+    return n;
+}
+
+int space_by_bytes(const Space *b, Choice **by) {
+    Arena *own = arena_new();
+    Keyed *k = NEW_ARRAY(own, Keyed, (size_t)b->n + 1);
+    int n = 0;
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = b->by[i];
+        if (c->remade >= 0) k[n++] = (Keyed){c->bytes, c->number, c};
+    }
+    sort_by_keys(k, n, by);
+    arena_free(own);
+    return n;
+}
