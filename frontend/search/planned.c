@@ -215,20 +215,20 @@ static void plan_all_inside(Space *b) {
 /* ---- with just as many layers made again as it takes ---- */
 
 /* The choice of a plan that did not fit, with the most extra bytes with which it would be faster
- * than `best` by its pieces, and so with the most layers made again. False: there is none between
- * what did not fit and all memory. */
+ * than `best` by its pieces, and so with the most layers made again. False: that is less than half
+ * of what the plan had more than its pieces, most of which stays whatever is made again. */
 static bool still_faster(Search *s, const Verified *v, double best, Choice *c) {
     enum { HALVINGS = 16 };
     double low = v->c.extra_bytes, high = search_room(s);
+    double least = low + 0.5 * MAX(0, (double)v->bytes - v->c.bytes);
     bool found = false;
-    for (int i = 0; i < HALVINGS; i++) {
-        double extra = (low + high) / 2;
+    for (int i = 0; i < HALVINGS && high > least; i++) {
         Choice other = v->c;
         other.apart = true;
-        other.extra_bytes = extra;
+        other.extra_bytes = i ? (low + high) / 2 : least;
         bool faster = search_seconds(s, &other) < best && other.remade >= 0;
-        if (faster) *c = other, low = extra;
-        if (!faster) high = extra;
+        if (faster) *c = other, low = other.extra_bytes;
+        if (!faster) high = other.extra_bytes;
         found |= faster;
     }
     return found;
