@@ -79,7 +79,7 @@ static void see(void *ctx, const Choice *c) {
 }
 
 /* Pieces know nothing of what padding for ZeRO costs in tiny layers, a few percent. */
-TEST_LIMIT(no_plan_is_much_faster, 240) {
+TEST_LIMIT(no_plan_is_much_faster, 900) {
     static const int ranks[] = {2, 3, 4, 6};
     int cases = test_long() ? 24 : 4;
     int64_t all = 0;
