@@ -342,7 +342,7 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
     int chunks = c->pp * c->chunks;
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
-        double n = (double)out->layers[i], remade = MIN(n, out->again[stage]);
+        double n = (double)out->layers[i], remade = MIN(n, out->again[i]);
         double *task = out->task[i], first = i == 0, last = i == chunks - 1;
         task[TASK_FORWARD] = n * (t->forward + r->forward) + first * t->first_forward +
                              last * t->last_forward;
@@ -353,6 +353,21 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
     }
 }
 
+/* Sets how many layers of each chunk of the stage are made again; returns their mean, -1: however
+ * many they do not fit. */
+static double set_remade(Search *s, const Choice *c, const StageBytes *b, int stage) {
+    ChunkTimes *t = &s->times;
+    int64_t given = s->fixed[KNOB_RECOMPUTE];
+    int same = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, b);
+    double sum = 0;
+    for (int nth = 0; nth < c->chunks; nth++) {
+        int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
+        t->again[i] = s->nremade ? (int)MIN(s->remade[i], t->layers[i]) : MAX(same, 0);
+        sum += t->again[i];
+    }
+    return same < 0 ? -1 : sum / c->chunks;
+}
+
 /* Sets layers that are made again and bytes of the choice, and s->times; false: it does not
  * fit. */
 static bool choice_times(Search *s, Choice *c) {
@@ -360,7 +375,6 @@ static bool choice_times(Search *s, Choice *c) {
     Pieces *pieces = pieces_at(s, c, at->shapes);
     const ProbeSeconds *t = &pieces->t;
     ChunkTimes *out = &s->times;
-    int64_t given = s->fixed[KNOB_RECOMPUTE];
     bool fits = true;
     StageBytes before = {0};
     Replicas r = {0};
@@ -374,7 +388,7 @@ static bool choice_times(Search *s, Choice *c) {
     for (int k = 0; k < c->pp; k++) {
         StageBytes b = stage_bytes(s, c, out->layers, k);
         b.extra = c->extra_bytes;
-        int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b);
+        double again = set_remade(s, c, &b, k);
         double bytes = bytes_with(s, c, &b, MAX(again, 0));
         if (bytes > search_room(s)) again = -1;
         if (!k || b.layers != before.layers || b.held != before.held) {
@@ -382,10 +396,9 @@ static bool choice_times(Search *s, Choice *c) {
             step = r.step + update_of(s, c, t, b.held);
         }
         before = b;
-        out->again[k] = MAX(again, 0);
         out->step[k] = step;
         c->bytes = MAX(c->bytes, bytes);
-        c->remade = MAX(c->remade, again);
+        c->remade = MAX(c->remade, (int)ceil(again));
         fits &= again >= 0;
         set_tasks(c, t, &r, k, out);
     }
@@ -432,7 +445,7 @@ int *choice_remade(Arena *mem, Search *s, const Choice *c) {
     for (int k = 0; k < c->pp; k++)
         for (int nth = 0; nth < c->chunks; nth++) {
             int i = schedule_stage_chunk(kind_of(c), c->pp, k, nth);
-            n[i] = (int)MIN(t->layers[i], t->again[k]);
+            n[i] = (int)MIN(t->layers[i], t->again[i]);
         }
     return n;
 }

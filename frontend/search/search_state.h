@@ -64,8 +64,8 @@ typedef struct ChunkTimes {
     double (*task)[TASK_KINDS]; /* by chunk */
     double *step;               /* by stage: once a step */
     double *busy;               /* by stage: all of its work */
-    int *again;                 /* by stage: layers of each chunk that are made again */
-    double message;             /* between stages */
+    int *again;     /* by chunk: layers that are made again, or more than it has */
+    double message; /* between stages */
 } ChunkTimes;
 
 struct Search {
@@ -73,10 +73,12 @@ struct Search {
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
     int least_zero;       /* 1: some level of ZeRO is asked for */
-    int64_t inner;        /* ulysses_degree_in_cp as a flag; 0: free */
-    IntTable list;        /* of KNOB_LAYERS, where that is fixed */
-    RankOrder order;      /* of KNOB_ORDER, where that is fixed */
-    Job job;              /* the model */
+    int *remade; /* of each chunk, where KNOB_RECOMPUTE is a list of nremade; else 0 */
+    int nremade;
+    int64_t inner;   /* ulysses_degree_in_cp as a flag; 0: free */
+    IntTable list;   /* of KNOB_LAYERS, where that is fixed */
+    RankOrder order; /* of KNOB_ORDER, where that is fixed */
+    Job job;         /* the model */
     int64_t layers;
     int threads;
     bool overlap;

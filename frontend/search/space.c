@@ -92,17 +92,30 @@ static void refuse_flags(const Config *cfg) {
                       "a search does not take layers that do not exist");
 }
 
-/* Layers of each chunk that a fixed recompute_config.recompute asks for. */
-static int64_t fixed_recompute(const Config *cfg) {
-    const TextList *l = &cfg->recompute_config_recompute;
-    const char *word = l->n == 1 ? l->items[0] : "";
+/* -1: it is no number. */
+static int layers_of_word(const char *word) {
     size_t digits = strspn(word, "0123456789");
+    return digits && digits < 9 && !word[digits] ? atoi(word) : -1;
+}
+
+/* A fixed recompute_config.recompute: layers of each chunk, or a list with a number for each. */
+static void fix_recompute(Search *s) {
+    const TextList *l = &s->o.cfg->recompute_config_recompute;
     int on = config_switch(l);
-    if (digits && digits < 9 && !word[digits]) return atoll(word);
-    if (on >= 0) return on ? INT32_MAX : 0;
-    config_refuse(cfg, knob_key[KNOB_RECOMPUTE], NULL,
-                  "leave it out, and the search finds how many layers",
-                  "a search takes True, False or a number");
+    bool numbers = l->n > 0;
+    int *n = NEW_ARRAY(s->mem, int, (size_t)l->n + 1);
+    for (int i = 0; i < l->n; i++) {
+        n[i] = layers_of_word(l->items[i]);
+        numbers &= n[i] >= 0;
+    }
+    if (!numbers && on < 0)
+        config_refuse(s->o.cfg, knob_key[KNOB_RECOMPUTE], NULL,
+                      "leave it out, and the search finds how many layers",
+                      "a search takes True, False, a number, or a list of numbers");
+    s->fixed[KNOB_RECOMPUTE] = on >= 0 ? on * INT32_MAX : n[0];
+    if (l->n <= 1) return;
+    s->remade = n;
+    s->nremade = l->n;
 }
 
 static void take_list(Search *s) {
@@ -131,7 +144,7 @@ static void fix_knobs(Search *s) {
     refuse_flags(cfg);
     for (int k = 0; k < KNOBS; k++)
         s->fixed[k] = config_by_flag(cfg, knob_key[k]) ? value_of(cfg, (Knob)k) : -1;
-    if (s->fixed[KNOB_RECOMPUTE] >= 0) s->fixed[KNOB_RECOMPUTE] = fixed_recompute(cfg);
+    if (s->fixed[KNOB_RECOMPUTE] >= 0) fix_recompute(s);
     if (s->fixed[KNOB_LAYERS] >= 0) take_list(s);
     fix_zero(s);
     if (config_by_flag(cfg, INNER)) s->inner = cfg->parallel_config_ulysses_degree_in_cp;
@@ -175,6 +188,7 @@ static void each_layers(Walk *w) {
     bool fixed = w->s->fixed[KNOB_LAYERS] >= 0;
     int ways = w->c.pp > 1 && w->c.chunks == 1 ? LAYERS_GIVEN : LAYERS_BALANCED;
     if (fixed && (list->columns != w->c.pp || list->rows != w->c.chunks)) return;
+    if (w->s->nremade && w->s->nremade != w->c.pp * w->c.chunks) return;
     w->c.layers = fixed ? LAYERS_GIVEN : LAYERS_EVEN;
     if (fixed) see(w);
     for (; w->c.layers < ways; w->c.layers++) see(w);

@@ -134,16 +134,21 @@ TEST(numbers_by_pieces_are_marked) {
     EXPECT_PART(rows_behind("the fastest of each split"), "+0.0 %");
 }
 
-static double seconds_with(int ranks, int replicas, int stages, const char *machine,
-                           int mb) {
+static void run_with(int ranks, int replicas, int stages, const char *machine, int mb,
+                     const char *flag) {
     Arena *own = arena_new();
     run(cmd_search, arena_printf(own, "%s/../configs/gpt2-tiny.yaml", tests_dir()), "-n",
         arena_printf(own, "%d", ranks), "--machine",
         arena_printf(own, "%s/../machines/%s.yaml", tests_dir(), machine),
         arena_printf(own, "--parallel_config.data_parallel=%d", replicas),
         arena_printf(own, "--parallel_config.pipeline_stage=%d", stages),
-        arena_printf(own, "--context.max_device_memory=%dMB", mb), "--json",
+        arena_printf(own, "--context.max_device_memory=%dMB", mb), "--json", flag,
         (char *)NULL);
+}
+
+static double seconds_with(int ranks, int replicas, int stages, const char *machine,
+                           int mb, const char *flag) {
+    run_with(ranks, replicas, stages, machine, mb, flag);
     worked();
     const char *at = strstr(printed, "\"step_seconds\": ");
     double seconds;
@@ -165,13 +170,31 @@ TEST_LIMIT(with_more_memory_the_answer_is_no_slower, 180) {
         double before = INFINITY;
         for (int mb = row[i].from; mb <= row[i].to; mb += row[i].by) {
             double seconds = seconds_with(row[i].ranks, row[i].replicas, row[i].stages,
-                                          row[i].machine, mb);
+                                          row[i].machine, mb, NULL);
             test_at("%s, %d MB: %g s, %g s with less", row[i].machine, mb, seconds,
                     before);
             EXPECT(seconds <= before);
             before = seconds;
         }
     }
+}
+
+/* An answer whose stages make different numbers of layers again has a list of them. */
+TEST_LABEL_OF(a_list_of_layers_made_again_is_kept, RELEASED);
+TEST_LIMIT(a_list_of_layers_made_again_is_kept, 120) {
+    const char *key = "--recompute_config.recompute=";
+    double free_seconds = seconds_with(4, 2, 2, "cpu100g", 66, NULL);
+    const char *at = strstr(printed, key);
+    EXPECT(at);
+    Arena *own = arena_new();
+    char *flag = arena_printf(own, "%.*s", (int)strcspn(at, "\""), at);
+    EXPECT_PART(flag, "[");
+    double seconds = seconds_with(4, 2, 2, "cpu100g", 66, flag);
+    EXPECT(seconds == free_seconds);
+    EXPECT_PART(printed, flag);
+    flag = arena_printf(own, "%s[1,1,1]", key); /* for three chunks */
+    run_with(4, 2, 2, "cpu100g", 66, flag);
+    refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
 }
 
 /* The search goes on until something fits, though the fastest by their pieces do not. */
