@@ -24,9 +24,8 @@ static int by_key(const void *a, const void *b) {
 }
 
 /* Keys lie beside one another, as choices are too many for the caches. */
-static void sort_by_keys(Keyed *k, int n, Choice **by) {
+static void sort_keys(Keyed *k, int n) {
     if (n) qsort(k, (size_t)n, sizeof *k, by_key);
-    for (int i = 0; i < n; i++) by[i] = k[i].c;
 }
 
 Choice *space_choice(const Space *b, int i) {
@@ -43,7 +42,7 @@ void space_sort(Space *b) {
         k[i] = (Keyed){c->first_bound, c->number, c};
         PUSH(b->s->mem, b->by, b->nby, b->by_cap, c);
     }
-    if (n) qsort(k, (size_t)n, sizeof *k, by_key);
+    sort_keys(k, n);
     /* what is not moved yet is by[0 .. old) and k[0 .. n) */
     for (int at = b->n; n > 0;) {
         bool later = old && b->by[old - 1]->first_bound > k[n - 1].key;
@@ -92,7 +91,8 @@ int space_by_bytes(const Space *b, Choice **by) {
         Choice *c = b->by[i];
         if (c->remade >= 0) k[n++] = (Keyed){c->bytes, c->number, c};
     }
-    sort_by_keys(k, n, by);
+    sort_keys(k, n);
+    for (int i = 0; i < n; i++) by[i] = k[i].c;
     arena_free(own);
     return n;
 }

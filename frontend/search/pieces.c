@@ -355,7 +355,7 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
 
 /* Sets how many layers of each chunk of the stage are made again; returns their mean, -1: however
  * many they do not fit. */
-static double set_remade(Search *s, const Choice *c, const StageBytes *b, int stage) {
+static double set_remade(Search *s, Choice *c, const StageBytes *b, int stage) {
     ChunkTimes *t = &s->times;
     int64_t given = s->fixed[KNOB_RECOMPUTE];
     int same = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, b);
@@ -364,6 +364,7 @@ static double set_remade(Search *s, const Choice *c, const StageBytes *b, int st
         int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
         t->again[i] = s->nremade ? (int)MIN(s->remade[i], t->layers[i]) : MAX(same, 0);
         sum += t->again[i];
+        c->remade = MAX(c->remade, t->again[i]);
     }
     return same < 0 ? -1 : sum / c->chunks;
 }
@@ -398,7 +399,6 @@ static bool choice_times(Search *s, Choice *c) {
         before = b;
         out->step[k] = step;
         c->bytes = MAX(c->bytes, bytes);
-        c->remade = MAX(c->remade, (int)ceil(again));
         fits &= again >= 0;
         set_tasks(c, t, &r, k, out);
     }

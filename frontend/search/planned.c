@@ -148,16 +148,26 @@ static bool is_full(const SearchResult *r) {
     return r->ntop >= (any_fits(r) ? MOST_PLANS : MOST_UNFIT);
 }
 
-/* With the placements that stator layer finds for its layers, which pieces do not know. */
-static void plan_inside(Space *b, const Choice *c) {
+/* Plans it, unless the same has been; NULL: there is no room for it. */
+static const Verified *plan_anew(Space *b, const Choice *c) {
     Search *s = b->s;
     SearchResult *r = b->r;
+    Verified *v = find_verified(s, r, c);
+    if (v || r->ntop == MOST_UNFIT) return v;
+    v = &r->top[r->ntop++];
+    verify(s, c, v);
+    search_tell(s, r->top, r->ntop);
+    return v;
+}
+
+/* With the placements that stator layer finds for its layers, which pieces do not know. */
+static void plan_inside(Space *b, const Choice *c) {
     Choice inside = *c;
-    const Inside *in = c->inside ? NULL : search_inside(s, c);
-    if (!in || !(in->gain < 1) || r->ntop == MOST_UNFIT) return;
+    const Inside *in = c->inside ? NULL : search_inside(b->s, c);
+    if (!in || !(in->gain < 1)) return;
     inside.inside = true;
     inside.sp = false;
-    if (!find_verified(s, r, &inside)) verify(s, &inside, &r->top[r->ntop++]);
+    plan_anew(b, &inside);
 }
 
 enum { ZERO_LEVELS = ZERO_3 + 1 };
@@ -232,18 +242,6 @@ static bool still_faster(Search *s, const Verified *v, double best, Choice *c) {
         found |= faster;
     }
     return found;
-}
-
-/* Plans it, unless the same has been; NULL: there is no room for it. */
-static const Verified *plan_anew(Space *b, const Choice *c) {
-    Search *s = b->s;
-    SearchResult *r = b->r;
-    Verified *v = find_verified(s, r, c);
-    if (v || r->ntop == MOST_UNFIT) return v;
-    v = &r->top[r->ntop++];
-    verify(s, c, v);
-    search_tell(s, r->top, r->ntop);
-    return v;
 }
 
 /* Halfway, again and again, between what does not fit and what does. */

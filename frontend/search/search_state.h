@@ -73,8 +73,8 @@ struct Search {
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
     int least_zero;       /* 1: some level of ZeRO is asked for */
-    int *remade; /* of each chunk, where KNOB_RECOMPUTE is a list of nremade; else 0 */
-    int nremade;
+    int *remade,
+        nremade; /* of each chunk, where KNOB_RECOMPUTE is a list; nremade 0: it is none */
     int64_t inner;   /* ulysses_degree_in_cp as a flag; 0: free */
     IntTable list;   /* of KNOB_LAYERS, where that is fixed */
     RankOrder order; /* of KNOB_ORDER, where that is fixed */

@@ -148,7 +148,7 @@ TEST(a_text_says_the_forms) {
     EXPECT(had >= 2);
 }
 
-/* Own forms are for bf16: not there for f32 on any machine. Lines of nonsense are none. */
+/* The name of no form, and lines of nonsense, are none. */
 TEST(a_text_of_another_machine_works) {
     ProductChoices first = choices(0, NULL);
     made(&first);
