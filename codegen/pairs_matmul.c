@@ -1,7 +1,7 @@
 /* pairs_matmul.c - see pairs_matmul.h.
  *     void name(a, b, bias, c, ws):
  *         for each slab of A (rows, and a part of k):
- *             in parallel, its rows: pack    where A needs packing; else all of A is a slab
+ *             in parallel, its rows: pack    where A needs packing
  *             in parallel, items: body
  *     void body(ctx, begin, end, thread):
  *         for item (a block of rows and a panel of columns, one panel after the other):
@@ -19,6 +19,8 @@
 enum {
     SLAB_BYTES =
         8 << 20, /* a part of the last cache that a server's CPU has for some cores */
+    FAR_BYTES =
+        32 << 20,       /* rows of A, as they are: more come from memory for each panel */
     BLOCK_ROWS = 768,   /* at most, by the rule of CPUs without tile registers */
     MORE_ROWS = 1536,   /* of f32 with 16 lanes: B is packed half as often */
     BLOCK_WORDS = 1024, /* of k, by that rule: 2048 numbers of bf16 */
@@ -64,15 +66,16 @@ static int64_t packed_row(int64_t words, int vl) {
     return (lines + !(lines & 1)) * vl;
 }
 
-/* Slabs of whole rows where one has enough of them, else of a part of k. A is packed by whole
- * vectors of rows, so but for the last slab they have such. */
+/* Slabs of whole rows where one has enough of them, else of a part of k; an A that is not packed
+ * is one slab unless its rows are very long. A is packed by whole vectors of rows, so but for the
+ * last slab they have such. */
 static void cut_slabs(Pairs2d *p, int vl) {
     const PairsMatmul *s = p->s;
     p->slab_rows = s->m;
     p->slab_words = p->words;
-    if (!p->packs_a) return;
     int64_t rows = SLAB_BYTES / 4 / p->words;
     if (rows >= s->m) return;
+    if (!p->packs_a && MIN(s->m, rows_of(s, vl)) * p->words <= FAR_BYTES / 4) return;
     if (rows >= rows_of(s, vl)) {
         p->slab_rows = round_up(divided_up(s->m, divided_up(s->m, rows)), vl);
         return;

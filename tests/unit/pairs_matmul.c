@@ -194,6 +194,10 @@ static void slabs(int vl) {
         int64_t per_word = f32 ? 1 : 2;
         try_one(1500, 5, 1600 * per_word, 1 | (f32 ? WIDE : 0), 2, 2, vl);
         try_one(1000, 5, 2800 * per_word, 1 | 8 | (f32 ? WIDE : 0), 2, 2, vl);
+        /* rows that stay as they are, of an A that no cache has room for */
+        try_one(100, 5, 84000 * per_word, f32 ? WIDE : 0, 2, 2, vl);
+        try_one(vl < 16 ? 900 : 1700, 5, (vl < 16 ? 11000 : 5600) * per_word,
+                4 | 8 | (f32 ? WIDE : 0), 2, 2, vl);
     }
 }
 
