@@ -155,6 +155,15 @@ Pairs emit_wide_pairs(Emit *e, LLVMValueRef bits);
 LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRef sum);
 /* first[vl] and second[vl] to pairs: of i16, or of f32, which are rounded. */
 LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second);
+/* A vector of f32 as the sum of BF16_PARTS numbers of bf16 each, in f32 whose low halves are 0: the
+ * first is the number rounded, the others what that lacks. Exact, but where a part would be
+ * subnormal; of infinities and NaN the last part is one. */
+enum { BF16_PARTS = 3 };
+void emit_split_bf16(Emit *e, LLVMValueRef value, LLVMValueRef part[BF16_PARTS]);
+/* Parts as they come from there to pairs of bf16: `first` and `second` lane by lane, or (along)
+ * the lanes of both one after the other, two neighbours a pair. */
+LLVMValueRef emit_pair_up_parts(Emit *e, LLVMValueRef first, LLVMValueRef second,
+                                bool along);
 LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second);
 
 /* Transposes vl vectors of vl lanes in place. */

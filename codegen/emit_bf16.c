@@ -131,3 +131,41 @@ LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second) {
 LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second) {
     return emit_pair_up(e, emit_to_bf16(e, first), emit_to_bf16(e, second));
 }
+
+/* At most what bf16 has, so that rounding makes no infinity. */
+static LLVMValueRef within_bf16(Emit *e, LLVMValueRef x) {
+    const double most = 0x1.fep127;
+    const int lanes = emit_lanes(x);
+    for (int sign = 1; sign >= -1; sign -= 2) {
+        LLVMValueRef end = emit_splat_n(e, emit_f32(e, sign * most), lanes);
+        LLVMRealPredicate inside = sign > 0 ? LLVMRealOLT : LLVMRealOGT;
+        x = emit_select(e, LLVMBuildFCmp(e->b, inside, x, end, ""), x, end);
+    }
+    return x;
+}
+
+void emit_split_bf16(Emit *e, LLVMValueRef value, LLVMValueRef part[BF16_PARTS]) {
+    for (int i = 0; i < BF16_PARTS; i++) {
+        bool last = i == BF16_PARTS - 1; /* nothing is left to round */
+        LLVMValueRef bits = bits_of(e, last ? value : within_bf16(e, value));
+        if (!last) bits = LLVMBuildAdd(e->b, bits, emit_i32_like(e, bits, 0x8000), "");
+        bits = and_(e, bits, 0xffff0000);
+        part[i] = LLVMBuildBitCast(e->b, bits, LLVMTypeOf(value), "");
+        if (!last) value = LLVMBuildFSub(e->b, value, part[i], "");
+    }
+}
+
+LLVMValueRef emit_pair_up_parts(Emit *e, LLVMValueRef first, LLVMValueRef second,
+                                bool along) {
+    LLVMValueRef x = bits_of(e, first), y = bits_of(e, second);
+    if (!along) return LLVMBuildOr(e->b, shift_down(e, x), y, "");
+    const int n = 2 * emit_lanes(first);
+    LLVMTypeRef halves = emit_vec(e->i16, n);
+    LLVMValueRef lane[32];
+    check(n <= ARRAY_LEN(lane));
+    for (int i = 0; i < n; i++) lane[i] = emit_i32(e, 2 * i + 1); /* the high ones */
+    LLVMValueRef both = LLVMBuildShuffleVector(
+        e->b, LLVMBuildBitCast(e->b, x, halves, ""),
+        LLVMBuildBitCast(e->b, y, halves, ""), LLVMConstVector(lane, (unsigned)n), "");
+    return LLVMBuildBitCast(e->b, both, LLVMTypeOf(x), "");
+}

@@ -55,6 +55,10 @@ typedef struct Product {
 
 enum { BLOCK_I, BLOCK_J, BLOCK_ROWS };
 
+static int parts_of(const GemmStrides *s) {
+    return MAX(s->parts, 1);
+}
+
 /* A part of A or B from its first element on: how many rows and columns are left. */
 typedef struct Source {
     LLVMValueRef at, rows, columns;
@@ -105,7 +109,8 @@ static void stage_rows(const Product *p, LLVMValueRef i) {
     loop_end(e, &l, NULL);
 }
 
-static void load_a(const Product *p, int x, LLVMValueRef i, LLVMValueRef l) {
+/* Part q of 16 pairs of k of A, rows of half x of the block. */
+static void load_a(const Product *p, int x, int q, LLVMValueRef i, LLVMValueRef l) {
     Emit *e = p->t.e;
     const GemmStrides *s = p->s;
     if (p->rows) {
@@ -114,7 +119,8 @@ static void load_a(const Product *p, int x, LLVMValueRef i, LLVMValueRef l) {
         return;
     }
     if (s->a_block) {
-        LLVMValueRef at = word_at(e, p->a, l, WIDE, emit_i64(e, x * TILE_WORDS), 1);
+        LLVMValueRef first = emit_i64(e, (q * 2 + x) * TILE_WORDS);
+        LLVMValueRef at = word_at(e, p->a, l, WIDE * parts_of(s), first, 1);
         at = word_at(e, at, emit_div(e, i, emit_i64(e, WIDE)), s->a_block, l, 0);
         (s->a_streams ? p->ops->stream : p->ops->load)(&p->t, A_TILE + x, at,
                                                        emit_i64(e, 4 * TILE_SIDE));
@@ -126,12 +132,14 @@ static void load_a(const Product *p, int x, LLVMValueRef i, LLVMValueRef l) {
     load_tile(p, A_TILE + x, &from);
 }
 
-static void load_b(const Product *p, int x, LLVMValueRef j, LLVMValueRef l) {
+static void load_b(const Product *p, int x, int q, LLVMValueRef j, LLVMValueRef l) {
     Emit *e = p->t.e;
     const GemmStrides *s = p->s;
     LLVMValueRef column = emit_add(e, j, emit_i64(e, x * TILE_SIDE));
     int64_t step = s->b_col ? s->b_col : 1;
-    Source from = {word_at(e, p->b, l, s->b_row, column, step), emit_sub(e, p->k, l),
+    LLVMValueRef row = emit_mul(e, l, emit_i64(e, parts_of(s)));
+    row = emit_add(e, row, emit_i64(e, q * TILE_SIDE));
+    Source from = {word_at(e, p->b, row, s->b_row, column, step), emit_sub(e, p->k, l),
                    emit_sub(e, p->n, column), s->b_row};
     load_tile(p, B_TILE + x, &from);
 }
@@ -207,17 +215,35 @@ static void hold(const Product *p, const GemmBlock *at) {
     }
 }
 
-static void load_step(const Product *p, const GemmBlock *at, LLVMValueRef l) {
+/* Parts of A and B that are multiplied, each with one of those before. What is left out is less
+ * than f32 rounds. */
+static const int parts_of_a[] = {0, 0, 0, 1, 1, 2}, parts_of_b[] = {0, 2, 1, 1, 0, 0};
+
+static int turns_of(const GemmStrides *s) {
+    return parts_of(s) > 1 ? ARRAY_LEN(parts_of_a) : 1;
+}
+
+/* What turn n of 16 pairs of k multiplies and the turn before did not. */
+static void load_turn(const Product *p, const GemmBlock *at, LLVMValueRef l, int n) {
     for (int x = 0; x < 2; x++) {
-        load_a(p, x, at->i, l);
-        load_b(p, x, at->j, l);
+        if (!n || parts_of_a[n] != parts_of_a[n - 1])
+            load_a(p, x, parts_of_a[n], at->i, l);
+        if (!n || parts_of_b[n] != parts_of_b[n - 1])
+            load_b(p, x, parts_of_b[n], at->j, l);
     }
     const GemmUser *user = p->s->user;
-    if (user && user->step) user->step(user->ctx, at, l);
+    if (!n && user && user->step) user->step(user->ctx, at, l);
 }
 
 static void dot(const Product *p, int tile) {
     p->ops->dot(&p->t, tile, A_TILE + tile / 2, B_TILE + tile % 2);
+}
+
+static void dots_from(const Product *p, const GemmBlock *at, LLVMValueRef l, int n) {
+    for (; n < turns_of(p->s); n++) {
+        load_turn(p, at, l, n);
+        for (int t = 0; t < 4; t++) dot(p, t);
+    }
 }
 
 /* The sums of a block, in the tiles; from: those that it goes on with, or NULL. */
@@ -229,8 +255,7 @@ static void sums_emit(const Product *p, const GemmBlock *at, const Sums *from) {
     else
         for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
     loop_begin(e, &l, emit_i64(e, 0), p->k, TILE_SIDE, 0, NULL);
-    load_step(p, at, l.i);
-    for (int t = 0; t < 4; t++) dot(p, t);
+    dots_from(p, at, l.i, 0);
     loop_end(e, &l, NULL);
 }
 
@@ -242,16 +267,16 @@ static void user_block(const Product *p, const GemmBlock *at) {
     const int rows = p->s->user->rows_a_step;
     Loop l;
     LLVMValueRef row = emit_i64(e, 0);
-    load_step(p, at, row);
+    load_turn(p, at, row, 0);
     for (int t = 0; t < 4; t++) {
         sum_move(p, &own, t, false);
         p->ops->zero(&p->t, t);
         dot(p, t);
     }
+    dots_from(p, at, row, 1);
     hold(p, at);
     loop_begin(e, &l, emit_i64(e, TILE_SIDE), p->k, TILE_SIDE, 1, &row);
-    load_step(p, at, l.i);
-    for (int t = 0; t < 4; t++) dot(p, t);
+    dots_from(p, at, l.i, 0);
     take_rows(p, l.carry[0], rows);
     row = emit_add(e, l.carry[0], emit_i64(e, rows));
     loop_end(e, &l, &row);
@@ -358,6 +383,7 @@ static void user_end(const Product *p) {
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                      LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                      LLVMValueRef n, LLVMValueRef k) {
+    check(parts_of(s) == 1 || (parts_of(s) == BF16_PARTS && s->a_block && s->b_col));
     check(s->pairs && e->tiles != TILES_NONE && e->vl == TILE_SIDE);
     check(!s->b_col || s->b_row == TILE_SIDE);
     check(s->a_block || s->a_col == 1 || (s->a_row == 1 && s->k_most > 0));

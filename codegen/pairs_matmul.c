@@ -101,6 +101,7 @@ static bool streams_c(const PairsMatmul *s, int vl, int64_t panel) {
 
 static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     Pairs2d p = {.s = s,
+                 .parts = 1,
                  .per_word = per_word(s),
                  .number_bytes = s->wide ? 4 : 2,
                  .words = divided_up(s->k, per_word(s)),
@@ -391,7 +392,8 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
 }
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
-    check(s->tiles == (!s->wide && e->tiles != TILES_NONE));
+    check(s->wide ? !s->tiles || e->tiles != TILES_NONE
+                  : s->tiles == (e->tiles != TILES_NONE));
     if (s->tiles) {
         tiles_matmul_emit(e, name, s);
         return;

@@ -46,18 +46,43 @@ void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share
     }
 }
 
-/* vl words of a row of numbers that lie one after the other, from word w on; numbers from k
- * on are 0. */
-static LLVMValueRef row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w,
-                              bool tail) {
+/* Two vectors of f32 to words: themselves, of the first, or pairs of their parts. */
+static void words_of_f32(const Pairs2d *p, const LLVMValueRef *x, bool along,
+                         LLVMValueRef *word) {
     Emit *e = p->e;
+    LLVMValueRef part[2][BF16_PARTS];
+    for (int i = 0; i < 2; i++) emit_split_bf16(e, x[i], part[i]);
+    for (int q = 0; q < BF16_PARTS; q++)
+        word[q] = emit_pair_up_parts(e, part[0][q], part[1][q], along);
+}
+
+/* vl numbers of f32 from number `first` on; those from k on (tail) are 0. */
+static LLVMValueRef f32_from(const Pairs2d *p, LLVMValueRef row, LLVMValueRef first,
+                             bool tail) {
+    Emit *e = p->e;
+    LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k), first);
+    LLVMValueRef some = tail ? emit_tail_mask(e, left) : NULL;
+    return emit_load(e, e->vf32, emit_gep(e, e->f32, row, first), some, 4);
+}
+
+/* vl words of a row of numbers that lie one after the other, from word w on, of each part; numbers
+ * from k on are 0. */
+static void row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w, bool tail,
+                      LLVMValueRef *word) {
+    Emit *e = p->e;
+    LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), mask = NULL;
     if (p->s->wide) {
-        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k), w);
-        LLVMValueRef some = tail ? emit_tail_mask(e, left) : NULL;
-        return emit_load(e, e->vi32, emit_gep(e, e->f32, row, w), some, 4);
+        LLVMValueRef next = emit_add(e, first, emit_i64(e, e->vl));
+        LLVMValueRef x[2] = {f32_from(p, row, first, tail)};
+        if (p->parts > 1) {
+            x[1] = f32_from(p, row, next, tail);
+            words_of_f32(p, x, true, word);
+        } else {
+            word[0] = LLVMBuildBitCast(e->b, x[0], e->vi32, "");
+        }
+        return;
     }
     LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
-    LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), mask = NULL;
     if (tail) {
         LLVMValueRef lane[32];
         for (int i = 0; i < 2 * e->vl; i++) lane[i] = emit_i32(e, i);
@@ -68,78 +93,93 @@ static LLVMValueRef row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w
                              LLVMConstVector(lane, (unsigned)(2 * e->vl)), left, "");
     }
     LLVMValueRef x = emit_load(e, halves, emit_gep(e, e->i16, row, first), mask, 2);
-    return LLVMBuildBitCast(e->b, x, e->vi32, "");
+    word[0] = LLVMBuildBitCast(e->b, x, e->vi32, "");
 }
 
-/* vl words of two rows of k, 2w and 2w + 1, or of row w of f32: of columns from j on. Beyond k
- * rows are 0. */
-static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
-                                 int64_t row_stride, LLVMValueRef j, LLVMValueRef mask) {
+/* vl words of two rows of k, 2w and 2w + 1, or of row w of f32 that stays so, of each part: of
+ * columns from j on. Beyond k rows are 0. */
+static void column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
+                         int64_t row_stride, LLVMValueRef j, LLVMValueRef mask,
+                         LLVMValueRef *word) {
     Emit *e = p->e;
-    if (p->s->wide) {
-        LLVMValueRef at = emit_plus(e, j, w, row_stride);
-        return emit_load(e, e->vi32, emit_gep(e, e->f32, base, at), mask, 4);
-    }
-    LLVMTypeRef halves = emit_vec(e->i16, e->vl);
-    LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), x[2];
+    const int width = p->s->wide ? 4 : 2;
+    LLVMTypeRef number = pairs_number_type(p), numbers = emit_vec(number, e->vl);
+    LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), x[2];
     LLVMValueRef second = emit_add(e, first, emit_i64(e, 1)), there = NULL;
-    if (p->s->k % 2) {
+    if (p->s->k % p->per_word) {
         there = LLVMBuildICmp(e->b, LLVMIntSLT, second, emit_i64(e, p->s->k), "");
         second = emit_select(e, there, second, first);
     }
     LLVMValueRef row[] = {first, second};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < p->per_word; i++) {
         LLVMValueRef at = emit_plus(e, j, row[i], row_stride);
-        x[i] = emit_load(e, halves, emit_gep(e, e->i16, base, at), mask, 2);
+        x[i] = emit_load(e, numbers, emit_gep(e, number, base, at), mask, width);
     }
-    if (there) x[1] = emit_select(e, there, x[1], LLVMConstNull(halves));
-    return emit_pair_up(e, x[0], x[1]);
+    if (there) x[1] = emit_select(e, there, x[1], LLVMConstNull(numbers));
+    if (p->parts > 1)
+        words_of_f32(p, x, false, word);
+    else if (p->s->wide)
+        word[0] = LLVMBuildBitCast(e->b, x[0], e->vi32, "");
+    else
+        word[0] = emit_pair_up(e, x[0], x[1]);
 }
 
 /* Where a packed panel of B has column j and word w: strips of columns, one after the other. */
 static LLVMValueRef packed_b(const Pairs2d *p, LLVMValueRef to, LLVMValueRef j,
                              LLVMValueRef w) {
     Emit *e = p->e;
-    LLVMValueRef strip = emit_i64(e, p->strip);
+    LLVMValueRef strip = emit_i64(e, p->strip), vl = emit_i64(e, e->vl);
+    if (p->parts > 1) /* vl words of each */
+        w = emit_plus(e, emit_rem(e, w, vl), emit_div(e, w, vl), p->parts * e->vl);
     LLVMValueRef at = emit_mul(e, emit_div(e, j, strip), emit_i64(e, p->b_words));
     at = emit_mul(e, emit_add(e, at, w), strip);
     return emit_gep(e, e->f32, to, emit_add(e, at, emit_rem(e, j, strip)));
+}
+
+/* The words of row t of a tile of A, of each part. */
+static void a_words(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueRef w,
+                    int t, bool tail, LLVMValueRef *word) {
+    Emit *e = p->e;
+    const PairsMatmul *s = p->s;
+    LLVMValueRef n = emit_add(e, s->a_k == 1 ? i : w, emit_i64(e, t));
+    if (s->a_k == 1) {
+        n = emit_imin(e, n, emit_i64(e, s->m - 1));
+        LLVMValueRef at = emit_mul(e, n, emit_i64(e, s->a_m));
+        row_words(p, emit_gep(e, pairs_number_type(p), a, at), w, tail, word);
+        return;
+    }
+    LLVMValueRef rows = emit_sub(e, emit_i64(e, s->m), i);
+    LLVMValueRef some = s->m % e->vl ? emit_tail_mask(e, rows) : NULL;
+    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, n, emit_i64(e, p->words), "");
+    if (tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
+    column_words(p, a, n, s->a_k, i, some, word);
+    for (int q = 0; q < p->parts && tail && p->a_tiles; q++)
+        word[q] = emit_select(e, there, word[q], LLVMConstNull(e->vi32));
 }
 
 void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
                        LLVMValueRef w, bool tail) {
     Emit *e = p->e;
     const PairsMatmul *s = p->s;
-    LLVMValueRef v[16], last = emit_i64(e, s->m - 1);
+    LLVMValueRef v[BF16_PARTS][16], word[BF16_PARTS];
     LLVMValueRef left = emit_sub(e, emit_i64(e, p->words), w);
     LLVMValueRef rows = emit_sub(e, emit_i64(e, s->m), i);
-    LLVMValueRef some = s->m % e->vl ? emit_tail_mask(e, rows) : NULL;
     for (int t = 0; t < e->vl; t++) {
-        LLVMValueRef n = emit_add(e, s->a_k == 1 ? i : w, emit_i64(e, t));
-        if (s->a_k == 1) {
-            LLVMValueRef at = emit_mul(e, emit_imin(e, n, last), emit_i64(e, s->a_m));
-            v[t] = row_words(p, emit_gep(e, pairs_number_type(p), a, at), w, tail);
-        } else {
-            if (tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
-            v[t] = column_words(p, a, n, s->a_k, i, some);
-            LLVMValueRef there =
-                LLVMBuildICmp(e->b, LLVMIntSGT, left, emit_i64(e, t), "");
-            if (tail && p->a_tiles)
-                v[t] = emit_select(e, there, v[t], LLVMConstNull(e->vi32));
-        }
+        a_words(p, a, i, w, t, tail, word);
+        for (int q = 0; q < p->parts; q++)
+            v[q][t] = LLVMBuildBitCast(e->b, word[q], e->vf32, "");
     }
-    if (s->a_k != 1) {
-        for (int t = 0; t < e->vl; t++) v[t] = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
-        emit_transpose(e, v);
-    }
+    for (int q = 0; q < p->parts && s->a_k != 1; q++) emit_transpose(e, v[q]);
     for (int t = 0; t < e->vl; t++) {
         LLVMValueRef row = emit_i64(e, t), mask = NULL;
         LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
         LLVMValueRef n =
             emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
         if (!p->a_tiles && (tail || s->m % e->vl)) mask = emit_tail_mask(e, n);
-        LLVMValueRef x = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
-        emit_store(e, x, emit_at(e, e->f32, to, t * p->a_row), mask, 4);
+        for (int q = 0; q < p->parts; q++)
+            emit_store(e, v[q][t],
+                       emit_at(e, e->f32, to, 2 * q * e->vl * e->vl + t * p->a_row), mask,
+                       4);
     }
 }
 
@@ -223,8 +263,11 @@ static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
         LLVMValueRef j = emit_add(e, j0, emit_i64(e, v)), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->n), j);
         if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
-        LLVMValueRef x = column_words(p, b, emit_add(e, w0, words.i), p->s->b_k, j, mask);
-        emit_store(e, x, packed_b(p, to, emit_i64(e, v), words.i), NULL, 4);
+        LLVMValueRef word[BF16_PARTS];
+        LLVMValueRef at = packed_b(p, to, emit_i64(e, v), words.i);
+        column_words(p, b, emit_add(e, w0, words.i), p->s->b_k, j, mask, word);
+        for (int q = 0; q < p->parts; q++)
+            emit_store(e, word[q], emit_at(e, e->f32, at, q * e->vl * p->strip), NULL, 4);
     }
     loop_end(e, &words, NULL);
 }
@@ -232,16 +275,20 @@ static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
 static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j,
                         LLVMValueRef w, bool tail) {
     Emit *e = p->e;
-    LLVMValueRef v[16], last = emit_i64(e, p->s->n - 1);
+    LLVMValueRef v[BF16_PARTS][16], word[BF16_PARTS], last = emit_i64(e, p->s->n - 1);
     for (int t = 0; t < e->vl; t++) {
         LLVMValueRef column = emit_imin(e, emit_add(e, j, emit_i64(e, t)), last);
         LLVMValueRef row = emit_mul(e, column, emit_i64(e, p->s->b_n));
-        v[t] = row_words(p, emit_gep(e, pairs_number_type(p), b, row), w, tail);
-        v[t] = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
+        row_words(p, emit_gep(e, pairs_number_type(p), b, row), w, tail, word);
+        for (int q = 0; q < p->parts; q++)
+            v[q][t] = LLVMBuildBitCast(e->b, word[q], e->vf32, "");
     }
-    emit_transpose(e, v);
-    for (int t = 0; t < e->vl; t++)
-        emit_store(e, v[t], emit_at(e, e->f32, to, t * p->strip), NULL, 4);
+    for (int q = 0; q < p->parts; q++) {
+        emit_transpose(e, v[q]);
+        for (int t = 0; t < e->vl; t++)
+            emit_store(e, v[q][t], emit_at(e, e->f32, to, (q * e->vl + t) * p->strip),
+                       NULL, 4);
+    }
 }
 
 /* The same where B lies along k. Room for a multiple of vl words. */

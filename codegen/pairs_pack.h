@@ -14,12 +14,14 @@ typedef struct Pairs2d {
     int64_t panel, panels; /* columns of a panel of B; how many there are */
     int64_t strip;         /* columns of a tile, which lie together in a packed panel */
     int64_t b_words;       /* room for so many words of k in one */
-    int64_t per_word;      /* numbers of k in a word: 2, or 1 of f32 */
+    int64_t per_word;      /* numbers of k in a word: 2, or 1 of f32 that stays so */
+    int parts;             /* 1, or BF16_PARTS: f32 is split into pairs of bf16 */
     int64_t number_bytes;  /* of A and B */
     int64_t words;         /* of k */
     int64_t block_words;   /* of a block, at most */
     bool packs_a, streams; /* streams: whole lines of C go past the caches */
-    bool a_tiles;          /* into tiles of 16 x 16 words: what is beyond k in one is 0 */
+    bool
+        a_tiles; /* into tiles of 16 x 16 words: what is beyond k in one is 0; parts: two apart */
     int64_t slab_rows, slab_words; /* without packing all of A */
     int64_t a_row;                 /* words from row to row of A, packed or not */
     int64_t rows;                  /* of a block, at most */
@@ -62,8 +64,8 @@ LLVMValueRef pairs_pack_a_items(const Pairs2d *p, LLVMValueRef rows);
  * Rows of A begin there a_row words apart; numbers from k on are 0. */
 LLVMValueRef pairs_pack_a_emit(const Pairs2d *p);
 /* A panel of B from column j0 and pair w0 of k on, `count` pairs (with room for a multiple of
- * vl): pairs of columns one after the other. Columns from n on are anything, numbers from k on
- * are 0. */
+ * vl): pairs of columns one after the other; of several parts vl pairs, and as many of the next
+ * part. Columns from n on are anything, numbers from k on are 0. */
 void pairs_pack_b(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j0,
                   LLVMValueRef w0, LLVMValueRef count);
 

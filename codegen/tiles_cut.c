@@ -21,14 +21,19 @@ enum {
     ITEMS_A_THREAD = 4,         /* at least, where there are rows and columns for it */
 };
 
+static int64_t parts_of(const PairsMatmul *s) {
+    return s->wide ? BF16_PARTS : 1;
+}
+
 /* Do rows of A for all of k stay in the second cache? */
 static bool is_few(const PairsMatmul *s) {
-    return s->a_k == 1 && divided_up(s->k, 2) <= FEW_WORDS;
+    return s->a_k == 1 && parts_of(s) * divided_up(s->k, 2) <= FEW_WORDS;
 }
 
 static int64_t words_of(const PairsMatmul *s) {
     int64_t words = divided_up(s->k, 2), most = s->block_words;
-    if (!most) most = is_few(s) ? FEW_BLOCK_WORDS : BLOCK_WORDS;
+    if (!most) most = (is_few(s) ? FEW_BLOCK_WORDS : BLOCK_WORDS) / parts_of(s);
+    most = MAX(TILES_SIDE, most / TILES_SIDE * TILES_SIDE);
     words = divided_up(words, divided_up(words, most)); /* in blocks of the same length */
     return round_up(words, TILES_SIDE);
 }
@@ -38,6 +43,7 @@ static int64_t rows_of(const PairsMatmul *s) {
     if (s->block_rows) return s->block_rows;
     int64_t all = divided_up(s->k, 2), words = is_few(s) ? all : words_of(s);
     int64_t bytes = words < all ? A_BYTES / 2 : A_BYTES;
+    bytes /= parts_of(s);
     return MAX(TILES_WIDE, bytes / 4 / words / TILES_WIDE * TILES_WIDE);
 }
 
@@ -65,12 +71,14 @@ static void cut_slabs(Tiles2d *t) {
     int64_t rows = across ? MIN(s->m, 2 * rows_of(s)) : 0;
     int64_t columns = t->shares_b ? MIN(p->panels, SOME_PANELS) * p->panel : 0;
     int64_t blocks = divided_up(p->words, p->block_words);
-    int64_t most = SLAB_BYTES / 4 / MAX(MAX(rows, columns), 1) / p->block_words;
+    int64_t most =
+        SLAB_BYTES / 4 / p->parts / MAX(MAX(rows, columns), 1) / p->block_words;
     blocks = divided_up(blocks, divided_up(blocks, MAX(1, most)));
     p->slab_words = MIN(p->words, blocks * p->block_words);
     p->slab_rows = s->m;
     if (across) {
-        rows = MAX(rows_of(s), SLAB_BYTES / 4 / p->slab_words / TILES_WIDE * TILES_WIDE);
+        rows = MAX(rows_of(s),
+                   SLAB_BYTES / 4 / p->parts / p->slab_words / TILES_WIDE * TILES_WIDE);
         p->slab_rows = round_up(divided_up(s->m, divided_up(s->m, rows)), TILES_WIDE);
     }
     t->slab_panels = p->panels;
@@ -128,8 +136,9 @@ Tiles2d tiles_of(const PairsMatmul *s) {
                        .strip = TILES_SIDE,
                        .a_row = TILES_SIDE,
                        .a_tiles = true,
+                       .parts = (int)parts_of(s),
                        .per_word = 2,
-                       .number_bytes = 2,
+                       .number_bytes = s->wide ? 4 : 2,
                        .words = divided_up(s->k, 2),
                        .block_words = words_of(s)}};
     Pairs2d *p = &t.p;
@@ -139,7 +148,8 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     int64_t most = t.panels_first ? FEW_PANEL : PANEL;
     p->panel = round_up(divided_up(s->n, divided_up(s->n, most)), TILES_WIDE);
     p->panels = divided_up(s->n, p->panel);
-    p->b_words = p->block_words + 1; /* else strips would meet in few sets of a cache */
+    p->b_words =
+        p->parts * p->block_words + 1; /* else strips would meet in few sets of a cache */
     t.sums_row = p->panel + TILES_SIDE;
     cut_slabs(&t);
     p->adds_up = p->words > p->block_words;
@@ -148,8 +158,8 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     most = MIN(round_up(p->slab_rows, TILES_WIDE), p->rows);
     p->packs_a = s->a_k != 1 && t.group < t.slab_panels;
     const bool all_words = p->packs_a || t.panels_first;
-    t.a_block =
-        TILES_WIDE * round_up(all_words ? p->slab_words : p->block_words, TILES_SIDE);
+    t.a_block = TILES_WIDE * p->parts *
+                round_up(all_words ? p->slab_words : p->block_words, TILES_SIDE);
     if (p->packs_a)
         p->a_bytes =
             align_up(round_up(p->slab_rows, TILES_WIDE) / TILES_WIDE * t.a_block * 4);

@@ -78,12 +78,15 @@ static void fetch_across(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
                          LLVMValueRef word) {
     const PairsMatmul *s = t->p.s;
     Emit *e = t->p.e;
-    const int64_t bytes = 2 * PACK_ROWS + (2 * s->a_k % LINE_BYTES ? LINE_BYTES : 0);
+    const int64_t stride = t->p.number_bytes * s->a_k;
+    const int64_t bytes =
+        t->p.number_bytes * PACK_ROWS + (stride % LINE_BYTES ? LINE_BYTES : 0);
     LLVMValueRef next = emit_add(e, word, emit_i64(e, TILES_SIDE));
-    LLVMValueRef at = emit_gep(e, e->i16, a, emit_plus(e, row, next, 2 * s->a_k));
+    LLVMValueRef at =
+        emit_gep(e, pairs_number_type(&t->p), a, emit_plus(e, row, next, 2 * s->a_k));
     for (int x = 0; x < 2 * TILES_SIDE; x++)
         for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
-            emit_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_k + byte), false, 3);
+            emit_prefetch(e, emit_at(e, e->i8, at, x * stride + byte), false, 3);
 }
 
 /* Words w and on of 16 rows of A from `row` on, r rows behind the first one packed, to the tile
@@ -93,7 +96,8 @@ static void pack_tile(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMVal
     Emit *e = t->p.e;
     LLVMValueRef wide = emit_i64(e, TILES_WIDE);
     LLVMValueRef at = emit_mul(e, emit_rem(e, r, wide), emit_i64(e, TILES_SIDE));
-    at = emit_plus(e, emit_plus(e, at, l, TILES_WIDE), emit_div(e, r, wide), t->a_block);
+    at = emit_plus(e, emit_plus(e, at, l, TILES_WIDE * t->p.parts), emit_div(e, r, wide),
+                   t->a_block);
     pairs_pack_a_tile(&t->p, a, emit_gep(e, e->f32, to, at), emit_add(e, row, r),
                       emit_add(e, word, l), tail);
 }
@@ -105,9 +109,11 @@ static void fetch_along(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
     Emit *e = t->p.e;
     row = emit_add(e, row, emit_i64(e, TILES_SIDE));
     LLVMValueRef at = emit_plus(e, emit_mul(e, word, emit_i64(e, 2)), row, s->a_m);
-    at = emit_gep(e, e->i16, a, at);
+    at = emit_gep(e, pairs_number_type(&t->p), a, at);
+    const int64_t stride = t->p.number_bytes, bytes = 2 * TILES_SIDE * t->p.number_bytes;
     for (int x = 0; x < TILES_SIDE; x++)
-        emit_prefetch(e, emit_at(e, e->i8, at, x * 2 * s->a_m), false, 3);
+        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+            emit_prefetch(e, emit_at(e, e->i8, at, x * stride * s->a_m + byte), false, 3);
 }
 
 /* Words `word` and on of `rows` rows of A from `row` on, at most PACK_ROWS, `count` of them, to
@@ -204,7 +210,7 @@ static LLVMValueRef next_of_b(const Item *m, LLVMValueRef panel, LLVMValueRef wo
         turns = over;
     }
     LLVMValueRef j = emit_mul(e, column_of(p, at[0]), emit_i64(e, p->s->b_n));
-    return emit_gep(e, e->i16, pairs_slot(p, m->ctx, SLOT_B),
+    return emit_gep(e, pairs_number_type(p), pairs_slot(p, m->ctx, SLOT_B),
                     emit_plus(e, j, at[1], 2 * p->s->b_k));
 }
 
@@ -264,6 +270,7 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
                            .b_row = TILES_SIDE,
                            .b_col = p->b_words,
                            .pairs = true,
+                           .parts = p->parts,
                            .user = &user,
                            .a_streams = true};
     LLVMValueRef n = emit_i64(e, round_up(s->n, TILES_WIDE));
@@ -278,7 +285,8 @@ static void block_emit(const Item *m, LLVMValueRef all, LLVMValueRef panel,
     Emit *e = p->e;
     LLVMValueRef words =
         emit_imin(e, emit_sub(e, m->end, word), emit_i64(e, p->block_words));
-    LLVMValueRef at = emit_mul(e, emit_sub(e, word, m->first), emit_i64(e, TILES_WIDE));
+    LLVMValueRef at =
+        emit_mul(e, emit_sub(e, word, m->first), emit_i64(e, TILES_WIDE * p->parts));
     if (p->packs_a || m->t->panels_first) all = emit_gep(e, e->f32, all, at);
     panel_emit(m, all, panel, word, words);
 }

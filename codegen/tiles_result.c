@@ -35,10 +35,11 @@ static void fetch_b(const TilesBlock *b, LLVMValueRef step, LLVMValueRef steps,
     int64_t all =
         rows / TILES_WIDE * (p->panel / TILES_WIDE) * (p->block_words / TILES_SIDE);
     int64_t strips = s->b_n == 1 ? k : p->panel;
-    int64_t lines = divided_up(2 * (s->b_n == 1 ? p->panel : k), LINE_BYTES);
-    int64_t share = MIN(divided_up(strips * lines, all), FETCH_LINES);
+    int64_t lines =
+        divided_up(p->number_bytes * (s->b_n == 1 ? p->panel : k), LINE_BYTES);
+    int64_t share = MIN(divided_up(strips * lines, all), FETCH_LINES * p->parts);
     pairs_fetch_share(e, b->next_b, step, share, lines,
-                      2 * (s->b_n == 1 ? s->b_k : s->b_n));
+                      p->number_bytes * (s->b_n == 1 ? s->b_k : s->b_n));
 }
 
 /* The next 32 columns of the packed panel, or of the one behind it. */
@@ -47,7 +48,8 @@ static void fetch_packed(const TilesBlock *b, LLVMValueRef step, LLVMValueRef j)
     Emit *e = p->e;
     LLVMValueRef next =
         emit_mul(e, emit_add(e, j, emit_i64(e, TILES_WIDE)), emit_i64(e, p->b_words * 4));
-    int64_t share = MIN(divided_up(TILES_WIDE * TILES_WIDE, p->rows), FETCH_LINES);
+    int64_t share = MIN(divided_up(TILES_WIDE * TILES_WIDE * p->parts, p->rows),
+                        FETCH_LINES * p->parts);
     pairs_fetch_share(e, emit_gep(e, e->i8, b->packed, next), step, share, share,
                       share * LINE_BYTES);
 }

@@ -162,7 +162,6 @@ static void all_forms(int vl) {
     for (int i = 0; i < ARRAY_LEN(size); i++)
         for (int form = 0; form < WIDE + 16; form++, n++) {
             if (n % (i ? others * step : step)) continue; /* other ones for every size */
-            if (form & WIDE && vl > 16) continue;
             int pad = form % 2 ? PAD : PAD + 1;
             try_one(size[i][0], size[i][1], size[i][2], form, pad, 1 + form % 3, vl);
         }
