@@ -291,6 +291,22 @@ static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMV
     }
 }
 
+/* Of the columns of B behind those of now the lines that have the same words. */
+static void fetch_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef j,
+                            LLVMValueRef w) {
+    Emit *e = p->e;
+    LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word));
+    j = emit_add(e, j, emit_i64(e, e->vl));
+    LLVMValueRef at =
+        emit_gep(e, pairs_number_type(p), b, emit_plus(e, first, j, p->s->b_n));
+    for (int t = 0; t < e->vl; t++)
+        for (int64_t byte = 0; byte < p->number_bytes * p->per_word * e->vl;
+             byte += LINE_BYTES)
+            emit_prefetch(e,
+                          emit_at(e, e->i8, at, t * p->number_bytes * p->s->b_n + byte),
+                          false, 3);
+}
+
 /* The same where B lies along k. Room for a multiple of vl words. */
 static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
                            LLVMValueRef j0, LLVMValueRef w0, LLVMValueRef count) {
@@ -302,13 +318,14 @@ static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
         /* the last numbers of k: apart, with a mask */
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k / p->per_word), w0);
         LLVMValueRef whole = emit_mul(e, emit_div(e, emit_imin(e, count, left), vl), vl);
+        loop_begin(e, &vectors, emit_i64(e, 0), emit_i64(e, p->panel), e->vl, 0, NULL);
         loop_begin(e, &words, tail ? whole : emit_i64(e, 0), tail ? count : whole, e->vl,
                    0, NULL);
-        loop_begin(e, &vectors, emit_i64(e, 0), emit_i64(e, p->panel), e->vl, 0, NULL);
-        pack_b_tile(p, b, packed_b(p, to, vectors.i, words.i), emit_add(e, j0, vectors.i),
-                    emit_add(e, w0, words.i), tail);
-        loop_end(e, &vectors, NULL);
+        LLVMValueRef j = emit_add(e, j0, vectors.i), w = emit_add(e, w0, words.i);
+        if (!tail) fetch_b_columns(p, b, j, w);
+        pack_b_tile(p, b, packed_b(p, to, vectors.i, words.i), j, w, tail);
         loop_end(e, &words, NULL);
+        loop_end(e, &vectors, NULL);
     }
 }
 
