@@ -18,6 +18,7 @@ enum {
     FEW_BLOCK_WORDS = 192,      /* of a block then */
     SLAB_BYTES = 16 << 20,      /* of A or B, packed */
     SOME_PANELS = 3,            /* of a slab, at least */
+    PANELS_A_THREAD = 2,        /* at least, where a block has all rows */
     ITEMS_A_THREAD = 4,         /* at least, where there are rows and columns for it */
 };
 
@@ -107,7 +108,8 @@ static int64_t even_rows(int64_t m, int64_t most, int64_t threads) {
 static void cut_items(Tiles2d *t) {
     Pairs2d *p = &t->p;
     const PairsMatmul *s = p->s;
-    int64_t wanted = s->threads > 1 ? (int64_t)ITEMS_A_THREAD * s->threads : 1;
+    const int each = s->m <= rows_of(s) ? PANELS_A_THREAD : ITEMS_A_THREAD;
+    int64_t wanted = s->threads > 1 ? (int64_t)each * s->threads : 1;
     int64_t rows = even_rows(p->slab_rows, rows_of(s), s->threads);
     int64_t blocks = divided_up(p->slab_rows, rows);
     blocks = MAX(blocks, divided_up(wanted, t->slab_panels));
@@ -131,6 +133,20 @@ int tiles_rows_a_step(const Tiles2d *t) {
     return (int)divided_up(TILES_WIDE, MAX(1, steps - 1));
 }
 
+/* Where a block has all rows each item packs its own B: the threads have as many panels each, if
+ * there are such, or else some would pack the same one. */
+static int64_t panel_of(const PairsMatmul *s, int64_t most) {
+    int64_t panels = divided_up(s->n, most);
+    int64_t panel = round_up(divided_up(s->n, panels), TILES_WIDE);
+    if (s->m > rows_of(s) || s->threads == 1) return panel;
+    panels = MAX(panels, (int64_t)PANELS_A_THREAD * s->threads);
+    for (int64_t more = panels; more < panels + s->threads; more++) {
+        int64_t even = round_up(divided_up(s->n, more), TILES_WIDE);
+        if (divided_up(s->n, even) % s->threads == 0) return even;
+    }
+    return panel;
+}
+
 Tiles2d tiles_of(const PairsMatmul *s) {
     Tiles2d t = {.p = {.s = s,
                        .strip = TILES_SIDE,
@@ -145,8 +161,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     p->streams = !s->adds && s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
     t.realigns = !s->adds && !p->streams;
     t.panels_first = is_few(s) && p->words > p->block_words;
-    int64_t most = t.panels_first ? FEW_PANEL : PANEL;
-    p->panel = round_up(divided_up(s->n, divided_up(s->n, most)), TILES_WIDE);
+    p->panel = panel_of(s, t.panels_first ? FEW_PANEL : PANEL);
     p->panels = divided_up(s->n, p->panel);
     p->b_words =
         p->parts * p->block_words + 1; /* else strips would meet in few sets of a cache */
@@ -155,7 +170,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     p->adds_up = p->words > p->block_words;
     p->whole_sums = p->slab_words < p->words;
     cut_items(&t);
-    most = MIN(round_up(p->slab_rows, TILES_WIDE), p->rows);
+    int64_t most = MIN(round_up(p->slab_rows, TILES_WIDE), p->rows);
     p->packs_a = s->a_k != 1 && t.group < t.slab_panels;
     const bool all_words = p->packs_a || t.panels_first;
     t.a_block = TILES_WIDE * p->parts *
