@@ -69,7 +69,7 @@ static Product product_make(Target *t, const PairsMatmul *s) {
 
 static double seconds_of(Target *t, const PairsMatmul *product) {
     PairsMatmul one = *product, *s = &one;
-    one.tiles = !one.wide && target_has_tiles(t);
+    one.tiles = target_has_tiles(t);
     Product run = product_make(t, s);
     char *a[COPIES], *b[COPIES], *c[COPIES];
     double seconds[RUNS];
@@ -95,7 +95,7 @@ static double seconds_of(Target *t, const PairsMatmul *product) {
 static double peak_of(int threads) {
     const char *unit;
     double peak = bench_bf16_peak(threads, PEAK_SECONDS, &unit);
-    return peak > 0 ? peak : bench_fma_peak(threads, PEAK_SECONDS);
+    return peak > 0 ? peak : bench_f32_peak(threads, PEAK_SECONDS, &unit);
 }
 
 static void print_row(Target *t, const Row *r, int threads) {

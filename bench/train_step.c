@@ -53,10 +53,9 @@ static double run_once(Program *p) {
 /* The best of a few, so that the base of the ratio is not a bad moment. */
 static double peak_flops(int threads, bool narrow, const char **unit) {
     double best = 0;
-    *unit = "FMA";
     for (int i = 0; i < 5; i++) {
         double peak = narrow ? bench_bf16_peak(threads, PEAK_SECONDS, unit)
-                             : bench_fma_peak(threads, PEAK_SECONDS);
+                             : bench_f32_peak(threads, PEAK_SECONDS, unit);
         best = fmax(best, 1e9 * peak);
     }
     return best > 0 ? best : peak_flops(threads, false, unit);

@@ -6,6 +6,7 @@
 #include "codegen/gemm_tiles.h"
 #include "codegen/gemm_result.h"
 #include "codegen/tile_ops.h"
+#include "runtime/core/peak.h"
 
 enum { A_TILE = 4, B_TILE = 6, WIDE = 2 * TILE_SIDE };
 
@@ -215,23 +216,28 @@ static void hold(const Product *p, const GemmBlock *at) {
     }
 }
 
-/* Parts of A and B that are multiplied, each with one of those before. What is left out is less
- * than f32 rounds. */
-static const int parts_of_a[] = {0, 0, 0, 1, 1, 2}, parts_of_b[] = {0, 2, 1, 1, 0, 0};
+/* Parts of A and B that are multiplied, the largest products last, each with a part of those
+ * before. What is left out is less than what f32 rounds. */
+static const int parts_of_a[] = {2, 1, 1, 0, 0, 0}, parts_of_b[] = {0, 0, 1, 1, 2, 0};
+_Static_assert(ARRAY_LEN(parts_of_a) == F32_PRODUCTS_BY_TILES, "peaks count them");
 
 static int turns_of(const GemmStrides *s) {
     return parts_of(s) > 1 ? ARRAY_LEN(parts_of_a) : 1;
 }
 
+static int part_of(const GemmStrides *s, const int *parts, int n) {
+    return parts_of(s) > 1 ? parts[n] : 0;
+}
+
 /* What turn n of 16 pairs of k multiplies and the turn before did not. */
 static void load_turn(const Product *p, const GemmBlock *at, LLVMValueRef l, int n) {
+    const GemmUser *user = p->s->user;
     for (int x = 0; x < 2; x++) {
         if (!n || parts_of_a[n] != parts_of_a[n - 1])
-            load_a(p, x, parts_of_a[n], at->i, l);
+            load_a(p, x, part_of(p->s, parts_of_a, n), at->i, l);
         if (!n || parts_of_b[n] != parts_of_b[n - 1])
-            load_b(p, x, parts_of_b[n], at->j, l);
+            load_b(p, x, part_of(p->s, parts_of_b, n), at->j, l);
     }
-    const GemmUser *user = p->s->user;
     if (!n && user && user->step) user->step(user->ctx, at, l);
 }
 

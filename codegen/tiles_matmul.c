@@ -12,7 +12,8 @@
  *                     for each tile of C: sums = A B (+ sums of the blocks before)
  *                         C = sums (+ bias) (+ C), while the next tile's product runs
  * Rows of A are put into tiles even where they could be read as they are: rows that are a power of
- * two apart meet in few sets of the first cache, which costs an eighth of the rate. */
+ * two apart meet in few sets of the first cache, which costs an eighth of the rate. Numbers of f32
+ * become three of bf16 while they are packed (gemm.h, parts). */
 #include "codegen/tiles_matmul.h"
 #include "codegen/gemm_tiles.h"
 #include "codegen/tiles_parts.h"

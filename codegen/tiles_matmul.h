@@ -1,5 +1,5 @@
-/* tiles_matmul.h - products of bf16 by tile registers, from matrices in memory. For
- * pairs_matmul.c. */
+/* tiles_matmul.h - products of bf16, and of f32 as sums of such, by tile registers, from matrices
+ * in memory. For pairs_matmul.c. */
 #ifndef STATOR_TILES_MATMUL_H
 #define STATOR_TILES_MATMUL_H
 #include "codegen/pairs_matmul.h"

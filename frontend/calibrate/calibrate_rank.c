@@ -159,7 +159,7 @@ static void calibrate_products(Calibration *c, MachineRank *r) {
 static void calibrate_peaks(Calibration *c, MachineRank *r) {
     const char *unit;
     if (c->ranks > 1) comm_barrier();
-    r->flops[0] = 1e9 * ranks_mean(bench_fma_peak(c->threads, PEAK_SECONDS));
+    r->flops[0] = 1e9 * ranks_mean(bench_f32_peak(c->threads, PEAK_SECONDS, &unit));
     if (c->ranks > 1) comm_barrier();
     r->flops[1] = 1e9 * ranks_mean(bench_bf16_peak(c->threads, PEAK_SECONDS, &unit));
     if (!(r->flops[1] > 0)) r->flops[1] = r->flops[0];

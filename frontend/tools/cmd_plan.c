@@ -42,7 +42,8 @@ static double best_of(double (*measure)(int threads), int threads) {
 }
 
 static double f32_peak(int threads) {
-    return bench_fma_peak(threads, PEAK_SECONDS);
+    const char *unit;
+    return bench_f32_peak(threads, PEAK_SECONDS, &unit);
 }
 
 static double bf16_peak(int threads) {

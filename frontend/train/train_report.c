@@ -243,10 +243,7 @@ static double measure_peak(const Train *t, const char **unit) {
     double peak = 0, seconds = peak_seconds(t);
     if (t->job.cfg->model_compute_dtype == FLOAT_BF16)
         peak = bench_bf16_peak(t->threads, seconds, unit);
-    if (peak <= 0) {
-        peak = bench_fma_peak(t->threads, seconds);
-        *unit = "FMA";
-    }
+    if (peak <= 0) peak = bench_f32_peak(t->threads, seconds, unit);
     return 1e9 * peak * comm_size() * share_of_core(t);
 }
 

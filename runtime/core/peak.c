@@ -151,6 +151,15 @@ double bench_bf16_peak(int threads, double seconds, const char **unit) {
     return 0;
 }
 
+double bench_f32_peak(int threads, double seconds, const char **unit) {
+    double fma = bench_fma_peak(threads, seconds), tiles = 0;
+    if (multiplies_tiles())
+        tiles = bench_bf16_peak(threads, seconds, unit) / F32_PRODUCTS_BY_TILES;
+    if (tiles > fma) return tiles;
+    *unit = "FMA";
+    return fma;
+}
+
 /* ---- memory ---- */
 
 enum {

@@ -9,6 +9,11 @@
  * widest registers the CPU has (an FMA counts 2). Takes about `seconds`, at least a few
  * milliseconds. */
 double bench_fma_peak(int threads, double seconds);
+/* Products of numbers of bf16 that tile registers make for one of f32 (codegen/gemm_tiles.c). */
+#define F32_PRODUCTS_BY_TILES 6
+/* The same of products of f32 on the unit that is named: tile registers, which multiply f32 as
+ * sums of numbers of bf16, where they are faster at that, else fused multiply-adds. */
+double bench_f32_peak(int threads, double seconds, const char **unit);
 /* The same of products of bf16 summed in f32, on the unit that is named: AMX tiles or
  * AVX512-BF16 vectors. 0: the CPU has neither. */
 double bench_bf16_peak(int threads, double seconds, const char **unit);

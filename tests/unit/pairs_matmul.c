@@ -210,6 +210,9 @@ TEST(tile_slabs) {
     /* the blocks of the rule, of rows and of k: those of a panel one after the other, as A is
      * small, and with all panels in turn */
     try_one(1100, 70, 1500, ROUNDS, 4, 2, EMULATED);
+    try_one(1500, 5, 1100, 1 | WIDE, 2, 2, EMULATED);
+    try_one(1000, 5, 1900, 1 | 8 | WIDE, 2, 2, EMULATED);
+    try_one(1100, 70, 500, WIDE, 4, 2, EMULATED);
     try_one(300, 300, 3100, ROUNDS, 20, 2, EMULATED);
     try_one(300, 300, 3100, 2 | ROUNDS, 4, 2, EMULATED);
 }
@@ -232,11 +235,11 @@ TEST_LABEL_OF(tile_blocks, SLOW);
 TEST_LABEL_OF(tile_blocks, RELEASED);
 TEST(tile_blocks) {
     static const int64_t size[][3] = {{70, 96, 150}, {100, 300, 70}, {40, 560, 100}};
-    static const int how[] = {ROUNDS, 4, 8, 8 | ROUNDS, 4 | ROUNDS};
-    for (int n = 0; n < 60; n++) {
+    static const int how[] = {ROUNDS, 4, 8, 8 | ROUNDS, 4 | ROUNDS, WIDE | 4, WIDE | 8};
+    for (int n = 0; n < 84; n++) {
         const int64_t *z = size[n % 3];
         int64_t to_line = n % 2 ? 0 : round_up(z[1], 32) - z[1];
-        try_blocks(z[0], z[1], z[2], n / 2 % 4 | how[n % 5], (int)(to_line + n % 2),
+        try_blocks(z[0], z[1], z[2], n / 2 % 4 | how[n % 7], (int)(to_line + n % 2),
                    1 + n / 3 % 3, EMULATED, n % 4 ? 32 * (n / 6 % 3) : 0,
                    n % 7 ? 16 * (n % 4) : 0);
     }
@@ -249,6 +252,9 @@ TEST_LIMIT(tile_slabs_across, 120) {
     try_one(1200, 300, 8192, 1 | ROUNDS, 4, 2, EMULATED);
     try_one(320, 300, 30000, 1, 4, 2, EMULATED);
     try_one(320, 300, 30000, 2 | 8, 4, 2, EMULATED);
+    try_one(1200, 300, 2731, 1 | WIDE, 4, 2, EMULATED);
+    try_one(320, 70, 10000, 1 | WIDE, 4, 2, EMULATED);
+    try_one(400, 70, 10000, 2 | 8 | WIDE, 4, 2, EMULATED);
 }
 
 /* f32 with 16 lanes: results so large that they go past the caches, where their lines are whole;
@@ -275,4 +281,92 @@ TEST(blocks_that_are_asked_for) {
 TEST(one_of_each_order) {
     for (int form = 0; form < 4; form++) try_one(20, 70, 34, form | ROUNDS, 2, 2, 8);
     for (int form = 0; form < 4; form++) try_one(20, 70, 35, form | WIDE, 3, 2, 8);
+}
+
+/* ---- f32 by tile registers, as sums of three numbers of bf16 ---- */
+
+/* C = A B of f32 along rows; A has as many columns as B has rows, k. */
+static void f32_product(const float *a, const float *b, float *c, int64_t m, int64_t n,
+                        int64_t k, int vl) {
+    PairsMatmul s = {.m = m,
+                     .n = n,
+                     .k = k,
+                     .a_m = k,
+                     .a_k = 1,
+                     .b_k = n,
+                     .b_n = 1,
+                     .c_m = n,
+                     .threads = 1,
+                     .wide = 1,
+                     .tiles = vl > 16};
+    char *ws = aligned_alloc(
+        64, (size_t)align_up(pairs_matmul_workspace_bytes(&s, MIN(vl, 16)) + 1));
+    product_make(&s, vl)(a, b, NULL, c, ws);
+    free(ws);
+}
+
+/* The largest error, in units of what f32 rounds a sum of the sizes of all products to. */
+static double error_of(const float *a, const float *b, const float *c, int64_t m,
+                       int64_t n, int64_t k) {
+    double worst = 0;
+    for (int64_t i = 0; i < m * n; i++) {
+        double sum = 0, size = 0;
+        for (int64_t l = 0; l < k; l++) {
+            double x = (double)a[i / n * k + l] * b[l * n + i % n];
+            sum += x;
+            size += fabs(x);
+        }
+        worst = MAX(worst, fabs(c[i] - sum) / (size * 0x1p-24));
+    }
+    return worst;
+}
+
+/* Numbers of all 24 bits, of sizes that are a million times apart. */
+static float some_number(uint64_t stream, int64_t i) {
+    double u = 2 * rng_uniform(5, stream, (uint64_t)i) - 1;
+    return (float)(u * exp2(20 * rng_uniform(6, stream, (uint64_t)i) - 10));
+}
+
+/* Sums of a few products are rounded a little more than by fma, long ones less. */
+TEST(f32_by_tiles_is_as_exact) {
+    enum { M = 20, N = 40 };
+    static const int64_t sizes[] = {1, 2, 30, 700, 5000};
+    for (int i = 0; i < ARRAY_LEN(sizes); i++) {
+        Arena *mem = arena_new();
+        const int64_t k = sizes[i];
+        float *a = NEW_ARRAY(mem, float, (size_t)(M * k));
+        float *b = NEW_ARRAY(mem, float, (size_t)(N * k)), c[M * N], fma[M * N];
+        for (int64_t x = 0; x < M * k; x++) a[x] = some_number(1, x);
+        for (int64_t x = 0; x < N * k; x++) b[x] = some_number(2, x);
+        f32_product(a, b, c, M, N, k, EMULATED);
+        f32_product(a, b, fma, M, N, k, 16);
+        double tiles = error_of(a, b, c, M, N, k), other = error_of(a, b, fma, M, N, k);
+        printf("  sums of %lld products: %.2f, by fma %.2f\n", (long long)k, tiles,
+               other);
+        EXPECT(tiles <= MAX(other, 2.5));
+        f32_product(a, b, c, M, N, k, BY_CPU);
+        EXPECT(error_of(a, b, c, M, N, k) <= MAX(other, 2.5));
+        arena_free(mem);
+    }
+}
+
+/* The largest numbers are not rounded to infinity; infinities and NaN stay what they are. */
+TEST(f32_by_tiles_at_the_ends) {
+    const float most = 0x1.fffffep127f,
+                a[] = {most, -most,       INFINITY, -INFINITY,
+                       NAN,  0x1.ffp127f, 0,        0x1.fffffep-100f};
+    const float b[] = {1, -0.5f, 0.75f, 0x1.fffffep-1f, 200};
+    enum { M = ARRAY_LEN(a), N = ARRAY_LEN(b) };
+    static const int by[] = {EMULATED, BY_CPU};
+    for (int x = 0; x < ARRAY_LEN(by); x++) {
+        float c[M * N];
+        f32_product(a, b, c, M, N, 1, by[x]);
+        for (int i = 0; i < M * N; i++) {
+            float want = a[i / N] * b[i % N];
+            if (isfinite(want))
+                EXPECT(fabsf(c[i] - want) <= fabsf(want) * 0x1p-22f);
+            else
+                EXPECT(isnan(want) ? isnan(c[i]) : c[i] == want);
+        }
+    }
 }
