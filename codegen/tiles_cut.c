@@ -113,7 +113,8 @@ static void cut_items(Tiles2d *t) {
     int64_t rows = even_rows(p->slab_rows, rows_of(s), s->threads);
     int64_t blocks = divided_up(p->slab_rows, rows);
     blocks = MAX(blocks, divided_up(wanted, t->slab_panels));
-    p->rows = round_up(divided_up(p->slab_rows, blocks), TILES_WIDE);
+    rows = round_up(divided_up(p->slab_rows, blocks), TILES_WIDE);
+    p->rows = even_rows(p->slab_rows, rows, s->threads);
     blocks = divided_up(p->slab_rows, p->rows);
     t->group = t->slab_panels;
     if (p->adds_up && !p->whole_sums && !t->panels_first)

@@ -113,6 +113,7 @@ TEST(the_rule_by_cpu) {
         if (!code.matmul != row[i].generated)
             test_fail(__FILE__, __LINE__, "row %d: the rule takes %s", i,
                       code.matmul ? "oneDNN" : "generated code");
+        EXPECT(code.matmul || code.own.few_rows || code.own.pairs.tiles == row[i].tiles);
         if (code.matmul) dnnl_matmul_free(code.matmul);
     }
 }
