@@ -48,6 +48,7 @@ enum { GEMM_M_KNOWN = 3 };
  * parts: 0 and 1, or BF16_PARTS of A in tiles and of strips of B, whose numbers are sums of so many
  * (emit_split_bf16): where a part has 16 pairs of k, two tiles of A or 16 of a strip, the others
  * follow, then the next 16 pairs; of C those products are summed that f32 has room for.
+ * b_whole: strips of B are 0 from k on as far as tiles reach.
  * a_streams: there it does not stay in the first cache between the columns of B, which should. */
 typedef struct GemmStrides {
     int64_t a_row, a_col, b_row, c_row;
@@ -56,7 +57,7 @@ typedef struct GemmStrides {
     int64_t b_col;
     int64_t m_is[GEMM_M_KNOWN];
     int64_t k_most;
-    bool a_streams;
+    bool a_streams, b_whole;
     int parts;
     int64_t a_block;
 } GemmStrides;

@@ -8,7 +8,7 @@
 #include "codegen/tile_ops.h"
 #include "runtime/core/peak.h"
 
-enum { A_TILE = 4, B_TILE = 6, WIDE = 2 * TILE_SIDE };
+enum { A_TILE = 4, B_TILE = 6, WIDE = 2 * TILE_SIDE, FEW_ROWS = 4 };
 
 static LLVMValueRef count_if_less(Emit *e, int i, LLVMValueRef n, LLVMValueRef count) {
     LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, emit_i64(e, i), n, "");
@@ -142,7 +142,10 @@ static void load_b(const Product *p, int x, int q, LLVMValueRef j, LLVMValueRef 
     row = emit_add(e, row, emit_i64(e, q * TILE_SIDE));
     Source from = {word_at(e, p->b, row, s->b_row, column, step), emit_sub(e, p->k, l),
                    emit_sub(e, p->n, column), s->b_row};
-    load_tile(p, B_TILE + x, &from);
+    if (s->b_whole)
+        p->ops->load(&p->t, B_TILE + x, from.at, emit_i64(e, 4 * s->b_row));
+    else
+        load_tile(p, B_TILE + x, &from);
 }
 
 /* Where the sums of a block begin and end: 32 x 32 numbers, rows `stride` bytes apart. */
@@ -179,25 +182,30 @@ static void take_row(const Product *p, LLVMValueRef r) {
     p->s->user->take(p->s->user->ctx, &at, x);
 }
 
-/* Rows r and on of the late block, as far as it has so many. */
+/* The late block from row r to `end`, if it has so many. */
+static void take_rest(const Product *p, LLVMValueRef r, LLVMValueRef end) {
+    Emit *e = p->t.e;
+    Loop l;
+    loop_begin(e, &l, r, emit_imin(e, end, late(p, BLOCK_ROWS)), 1, 0, NULL);
+    take_row(p, l.i);
+    loop_end(e, &l, NULL);
+}
+
+/* Rows r and on of the late block, n of them as far as it has so many: of many not one by one,
+ * whose code takes long to compile. */
 static void take_rows(const Product *p, LLVMValueRef r, int n) {
     Emit *e = p->t.e;
     If f;
+    if (n > FEW_ROWS) {
+        take_rest(p, r, emit_add(e, r, emit_i64(e, n)));
+        return;
+    }
     for (int i = 0; i < n; i++) {
         LLVMValueRef row = emit_add(e, r, emit_i64(e, i));
         if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, row, late(p, BLOCK_ROWS), ""));
         take_row(p, row);
         if_end(e, &f);
     }
-}
-
-/* What is left of the late block from row r on. */
-static void take_rest(const Product *p, LLVMValueRef r) {
-    Emit *e = p->t.e;
-    Loop l;
-    loop_begin(e, &l, r, late(p, BLOCK_ROWS), 1, 0, NULL);
-    take_row(p, l.i);
-    loop_end(e, &l, NULL);
 }
 
 /* The held block becomes the late one, `at` or none the held one. */
@@ -286,7 +294,7 @@ static void user_block(const Product *p, const GemmBlock *at) {
     take_rows(p, l.carry[0], rows);
     row = emit_add(e, l.carry[0], emit_i64(e, rows));
     loop_end(e, &l, &row);
-    take_rest(p, l.carry[0]);
+    take_rest(p, l.carry[0], emit_i64(e, WIDE));
 }
 
 /* What is done with a vector of C, and where it is in the block that was put together. */
@@ -383,7 +391,7 @@ static void user_end(const Product *p) {
     const Sums own = {p->sums, emit_i64(p->t.e, 4 * WIDE)};
     sums_move(p, &own, false);
     hold(p, NULL);
-    take_rest(p, emit_i64(p->t.e, 0));
+    take_rest(p, emit_i64(p->t.e, 0), emit_i64(p->t.e, WIDE));
 }
 
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,

@@ -136,50 +136,92 @@ static LLVMValueRef packed_b(const Pairs2d *p, LLVMValueRef to, LLVMValueRef j,
     return emit_gep(e, e->f32, to, emit_add(e, at, emit_rem(e, j, strip)));
 }
 
-/* The words of row t of a tile of A, of each part. */
-static void a_words(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueRef w,
-                    int t, bool tail, LLVMValueRef *word) {
-    Emit *e = p->e;
+/* vl rows of A or columns of B from i on, words of k from w on; tail: they may reach beyond k. */
+typedef struct TileSource {
+    const Pairs2d *p;
+    LLVMValueRef from, i, w;
+    bool of_b, tail;
+} TileSource;
+
+/* vl words of row or column t, or of word t of all of them where A lies across, of each part. */
+static void tile_words(const TileSource *x, LLVMValueRef t, LLVMValueRef *word) {
+    const Pairs2d *p = x->p;
     const PairsMatmul *s = p->s;
-    LLVMValueRef n = emit_add(e, s->a_k == 1 ? i : w, emit_i64(e, t));
-    if (s->a_k == 1) {
-        n = emit_imin(e, n, emit_i64(e, s->m - 1));
-        LLVMValueRef at = emit_mul(e, n, emit_i64(e, s->a_m));
-        row_words(p, emit_gep(e, pairs_number_type(p), a, at), w, tail, word);
+    Emit *e = p->e;
+    if (x->of_b || s->a_k == 1) {
+        LLVMValueRef last = emit_i64(e, (x->of_b ? s->n : s->m) - 1);
+        LLVMValueRef n = emit_imin(e, emit_add(e, x->i, t), last);
+        n = emit_mul(e, n, emit_i64(e, x->of_b ? s->b_n : s->a_m));
+        row_words(p, emit_gep(e, pairs_number_type(p), x->from, n), x->w, x->tail, word);
         return;
     }
-    LLVMValueRef rows = emit_sub(e, emit_i64(e, s->m), i);
+    LLVMValueRef n = emit_add(e, x->w, t), rows = emit_sub(e, emit_i64(e, s->m), x->i);
     LLVMValueRef some = s->m % e->vl ? emit_tail_mask(e, rows) : NULL;
     LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, n, emit_i64(e, p->words), "");
-    if (tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
-    column_words(p, a, n, s->a_k, i, some, word);
-    for (int q = 0; q < p->parts && tail && p->a_tiles; q++)
+    if (x->tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
+    column_words(p, x->from, n, s->a_k, x->i, some, word);
+    for (int q = 0; q < p->parts && x->tail && p->tiles; q++)
         word[q] = emit_select(e, there, word[q], LLVMConstNull(e->vi32));
+}
+
+static LLVMValueRef as_f32(Emit *e, LLVMValueRef words) {
+    return LLVMBuildBitCast(e->b, words, e->vf32, "");
+}
+
+/* A tile of each of several parts, rows `row` words apart, parts `part`, turned or not. In loops: code
+ * for all rows of all parts would take long to compile. */
+static void pack_parts(const TileSource *x, LLVMValueRef to, int64_t row, int64_t part,
+                       bool turned) {
+    const Pairs2d *p = x->p;
+    Emit *e = p->e;
+    const int vl = e->vl;
+    LLVMValueRef zero = emit_i64(e, 0), word[BF16_PARTS], v[16], at = to;
+    const int64_t own_row = turned ? vl : row, own_part = turned ? vl * vl : part;
+    if (turned) at = emit_alloca(e, 4 * own_part * p->parts);
+    Loop t, q;
+    loop_begin(e, &t, zero, emit_i64(e, vl), 1, 0, NULL);
+    tile_words(x, t.i, word);
+    LLVMValueRef line = emit_gep(e, e->f32, at, emit_mul(e, t.i, emit_i64(e, own_row)));
+    for (int i = 0; i < p->parts; i++)
+        emit_store(e, as_f32(e, word[i]), emit_at(e, e->f32, line, i * own_part), NULL,
+                   4);
+    loop_end(e, &t, NULL);
+    if (!turned) return;
+    loop_begin(e, &q, zero, emit_i64(e, p->parts), 1, 0, NULL);
+    at = emit_gep(e, e->f32, at, emit_mul(e, q.i, emit_i64(e, own_part)));
+    to = emit_gep(e, e->f32, to, emit_mul(e, q.i, emit_i64(e, part)));
+    for (int i = 0; i < vl; i++)
+        v[i] = emit_load(e, e->vf32, emit_at(e, e->f32, at, i * own_row), NULL, 4);
+    emit_transpose(e, v);
+    for (int i = 0; i < vl; i++)
+        emit_store(e, v[i], emit_at(e, e->f32, to, i * row), NULL, 4);
+    loop_end(e, &q, NULL);
 }
 
 void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
                        LLVMValueRef w, bool tail) {
     Emit *e = p->e;
     const PairsMatmul *s = p->s;
-    LLVMValueRef v[BF16_PARTS][16], word[BF16_PARTS];
+    const TileSource x = {p, a, i, w, false, tail};
+    if (p->parts > 1) {
+        pack_parts(&x, to, p->a_row, 2 * e->vl * e->vl, s->a_k != 1);
+        return;
+    }
+    LLVMValueRef v[16], word[BF16_PARTS];
     LLVMValueRef left = emit_sub(e, emit_i64(e, p->words), w);
     LLVMValueRef rows = emit_sub(e, emit_i64(e, s->m), i);
     for (int t = 0; t < e->vl; t++) {
-        a_words(p, a, i, w, t, tail, word);
-        for (int q = 0; q < p->parts; q++)
-            v[q][t] = LLVMBuildBitCast(e->b, word[q], e->vf32, "");
+        tile_words(&x, emit_i64(e, t), word);
+        v[t] = as_f32(e, word[0]);
     }
-    for (int q = 0; q < p->parts && s->a_k != 1; q++) emit_transpose(e, v[q]);
+    if (s->a_k != 1) emit_transpose(e, v);
     for (int t = 0; t < e->vl; t++) {
         LLVMValueRef row = emit_i64(e, t), mask = NULL;
         LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
         LLVMValueRef n =
             emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
-        if (!p->a_tiles && (tail || s->m % e->vl)) mask = emit_tail_mask(e, n);
-        for (int q = 0; q < p->parts; q++)
-            emit_store(e, v[q][t],
-                       emit_at(e, e->f32, to, 2 * q * e->vl * e->vl + t * p->a_row), mask,
-                       4);
+        if (!p->tiles && (tail || s->m % e->vl)) mask = emit_tail_mask(e, n);
+        emit_store(e, v[t], emit_at(e, e->f32, to, t * p->a_row), mask, 4);
     }
 }
 
@@ -252,6 +294,22 @@ LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
     return fn;
 }
 
+/* Words of a tile from `count` on, which are none of k. */
+static void zero_b_rows(const Pairs2d *p, LLVMValueRef to, LLVMValueRef count) {
+    Emit *e = p->e;
+    Loop words;
+    LLVMValueRef vl = emit_i64(e, e->vl),
+                 end = emit_add(e, count, emit_i64(e, e->vl - 1));
+    loop_begin(e, &words, count, emit_mul(e, emit_div(e, end, vl), vl), 1, 0, NULL);
+    for (int64_t v = 0; v < p->panel; v += e->vl)
+        for (int q = 0; q < p->parts; q++) {
+            LLVMValueRef at = packed_b(p, to, emit_i64(e, v), words.i);
+            at = emit_at(e, e->f32, at, q * e->vl * p->strip);
+            emit_store(e, LLVMConstNull(e->vf32), at, NULL, 4);
+        }
+    loop_end(e, &words, NULL);
+}
+
 /* Columns j to j + vl of the panel at columns j0 of B: words w.. of k, `count` of them, to
  * panel rows. B lies along n. */
 static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
@@ -270,25 +328,25 @@ static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
             emit_store(e, word[q], emit_at(e, e->f32, at, q * e->vl * p->strip), NULL, 4);
     }
     loop_end(e, &words, NULL);
+    if (p->tiles && p->words % e->vl) zero_b_rows(p, to, count);
 }
 
 static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j,
                         LLVMValueRef w, bool tail) {
     Emit *e = p->e;
-    LLVMValueRef v[BF16_PARTS][16], word[BF16_PARTS], last = emit_i64(e, p->s->n - 1);
+    const TileSource x = {p, b, j, w, true, tail};
+    if (p->parts > 1) {
+        pack_parts(&x, to, p->strip, e->vl * p->strip, true);
+        return;
+    }
+    LLVMValueRef v[16], word[BF16_PARTS];
     for (int t = 0; t < e->vl; t++) {
-        LLVMValueRef column = emit_imin(e, emit_add(e, j, emit_i64(e, t)), last);
-        LLVMValueRef row = emit_mul(e, column, emit_i64(e, p->s->b_n));
-        row_words(p, emit_gep(e, pairs_number_type(p), b, row), w, tail, word);
-        for (int q = 0; q < p->parts; q++)
-            v[q][t] = LLVMBuildBitCast(e->b, word[q], e->vf32, "");
+        tile_words(&x, emit_i64(e, t), word);
+        v[t] = as_f32(e, word[0]);
     }
-    for (int q = 0; q < p->parts; q++) {
-        emit_transpose(e, v[q]);
-        for (int t = 0; t < e->vl; t++)
-            emit_store(e, v[q][t], emit_at(e, e->f32, to, (q * e->vl + t) * p->strip),
-                       NULL, 4);
-    }
+    emit_transpose(e, v);
+    for (int t = 0; t < e->vl; t++)
+        emit_store(e, v[t], emit_at(e, e->f32, to, t * p->strip), NULL, 4);
 }
 
 /* Of the columns of B behind those of now the lines that have the same words. */
@@ -313,7 +371,7 @@ static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
     Emit *e = p->e;
     Loop words, vectors;
     LLVMValueRef vl = emit_i64(e, e->vl);
-    bool tails = p->s->k % (p->per_word * e->vl) || p->b_words % e->vl;
+    bool tails = p->s->k % (p->per_word * e->vl) || (!p->tiles && p->b_words % e->vl);
     for (int tail = 0; tail <= tails; tail++) {
         /* the last numbers of k: apart, with a mask */
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k / p->per_word), w0);

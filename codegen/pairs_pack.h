@@ -20,8 +20,8 @@ typedef struct Pairs2d {
     int64_t words;         /* of k */
     int64_t block_words;   /* of a block, at most */
     bool packs_a, streams; /* streams: whole lines of C go past the caches */
-    bool
-        a_tiles; /* into tiles of 16 x 16 words: what is beyond k in one is 0; parts: two apart */
+    /* Both into tiles of 16 x 16 words, 0 beyond k; parts of A are two tiles apart. */
+    bool tiles;
     int64_t slab_rows, slab_words; /* without packing all of A */
     int64_t a_row;                 /* words from row to row of A, packed or not */
     int64_t rows;                  /* of a block, at most */
@@ -54,7 +54,7 @@ void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share
                        int64_t lines, int64_t stride);
 
 /* vl words of k from w on of vl rows of A from row i on, to packed rows a_row words apart; `to`
- * is where row i has w. tail: they may reach beyond k, where without a_tiles nothing is
+ * is where row i has w. tail: they may reach beyond k, where without tiles nothing is
  * written. */
 void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
                        LLVMValueRef w, bool tail);

@@ -152,7 +152,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     Tiles2d t = {.p = {.s = s,
                        .strip = TILES_SIDE,
                        .a_row = TILES_SIDE,
-                       .a_tiles = true,
+                       .tiles = true,
                        .parts = (int)parts_of(s),
                        .per_word = 2,
                        .number_bytes = s->wide ? 4 : 2,

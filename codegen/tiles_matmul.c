@@ -273,7 +273,8 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
                            .pairs = true,
                            .parts = p->parts,
                            .user = &user,
-                           .a_streams = true};
+                           .a_streams = true,
+                           .b_whole = true};
     LLVMValueRef n = emit_i64(e, round_up(s->n, TILES_WIDE));
     n = emit_imin(e, emit_sub(e, n, j), emit_i64(e, p->panel));
     gemm_emit(e, &strides, GEMM_SET, a, at.packed, NULL, NULL, m->rows, n, words);
