@@ -45,9 +45,9 @@ enum { GEMM_M_KNOWN = 3 };
  * For tiles: k_most, what k is at most, wherever a_col is not 1; a_block: 0, or A is
  * in tiles: for each 16 pairs of k two tiles of 16 x 16 pairs, of 32 rows, and the next 32 rows
  * a_block words behind; pairs from k on are 0 as far as tiles reach, and rows from m on anything;
- * parts: 0 and 1, or BF16_PARTS of A in tiles and of strips of B, whose numbers are sums of so many
- * (emit_split_bf16): where a part has 16 pairs of k, two tiles of A or 16 of a strip, the others
- * follow, then the next 16 pairs; of C those products are summed that f32 has room for.
+ * parts: 0 and 1, or BF16_PARTS: numbers of A, in tiles, and of B, in strips, are sums of so many
+ * (emit_split_bf16). Behind 16 pairs of k of a part, two tiles of A or 16 rows of a strip, are
+ * those of the next part, then the next 16 pairs. Products too small for f32 are left out.
  * b_whole: strips of B are 0 from k on as far as tiles reach.
  * a_streams: there it does not stay in the first cache between the columns of B, which should. */
 typedef struct GemmStrides {

@@ -6,9 +6,11 @@
 
 /* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are bf16, or f32 with C too; the bias
  * is f32, C f32 or bf16. They are taken in words of 4 bytes: pairs of bf16, neighbours in k, or
- * numbers of f32. By tile registers f32 is no less exact than by fma, but for numbers below
- * 2^-110, whose last parts count as 0; an infinity times more than 256 may be NaN. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at l * b_k + j * b_n,
- * C[i][j] at i * c_m + j. */
+ * numbers of f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at
+ * l * b_k + j * b_n, C[i][j] at i * c_m + j.
+ * By tile registers f32 is multiplied as sums of BF16_PARTS numbers of bf16, which is as exact
+ * as fma but for numbers below 2^-110, whose last parts count as 0; infinities times more than
+ * 256 may be NaN. */
 typedef struct PairsMatmul {
     int64_t m, n, k, a_m, a_k, b_k, b_n, c_m;
     int bias, adds; /* yes or no; adds: to what C holds */
@@ -17,8 +19,8 @@ typedef struct PairsMatmul {
     /* Blocks: rows of A, and words of k, at most; 0: as the rule has them. The order of sums
      * follows from block_words. */
     int block_rows, block_words;
-    int wide; /* yes: A and B are f32 */
-    int tiles; /* yes: the CPU's tile registers multiply, f32 as pairs of bf16 of BF16_PARTS */
+    int wide;  /* yes: A and B are f32 */
+    int tiles; /* yes: the CPU's tile registers multiply */
 } PairsMatmul;
 
 /* Is there code for such a product? Each factor needs one unit stride. */

@@ -168,8 +168,8 @@ static LLVMValueRef as_f32(Emit *e, LLVMValueRef words) {
     return LLVMBuildBitCast(e->b, words, e->vf32, "");
 }
 
-/* A tile of each of several parts, rows `row` words apart, parts `part`, turned or not. In loops: code
- * for all rows of all parts would take long to compile. */
+/* A tile of each of several parts, rows `row` words apart, parts `part`, turned or not. In loops:
+ * code for all rows of all parts would take long to compile. */
 static void pack_parts(const TileSource *x, LLVMValueRef to, int64_t row, int64_t part,
                        bool turned) {
     const Pairs2d *p = x->p;

@@ -246,6 +246,10 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     p->pass_seconds = clock_seconds() - start;
     start = clock_seconds();
     generate(mem, p, co);
+#ifdef __GLIBC__
+    malloc_trim(
+        0); /* what compiling has freed goes back to the system, and is not counted */
+#endif
     code->entry = (Entry)jit_lookup(code->jit, "stator_entry");
     p->codegen_seconds = clock_seconds() - start;
     return p;
@@ -352,9 +356,6 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
                     p->memory_limit);
     program_fit(p, 0, left.bytes, left.of, NULL);
     size_t mapped = (size_t)round_up((int64_t)bytes, 4096);
-#ifdef __GLIBC__
-    malloc_trim(0); /* what compiling has freed goes back to the system first */
-#endif
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (arena == MAP_FAILED) refuse_memory(p, strerror(errno));
