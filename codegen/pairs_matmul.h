@@ -8,9 +8,9 @@
  * is f32, C f32 or bf16. They are taken in words of 4 bytes: pairs of bf16, neighbours in k, or
  * numbers of f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at
  * l * b_k + j * b_n, C[i][j] at i * c_m + j.
- * By tile registers f32 is multiplied as sums of BF16_PARTS numbers of bf16, which is as exact
- * as fma but for numbers below 2^-110, whose last parts count as 0; infinities times more than
- * 256 may be NaN. */
+ * By tile registers f32 is multiplied as sums of BF16_PARTS numbers of bf16, which is about as
+ * exact as fma but for numbers below 2^-110, whose last parts count as 0; infinities times more
+ * than 256 may be NaN. */
 typedef struct PairsMatmul {
     int64_t m, n, k, a_m, a_k, b_k, b_n, c_m;
     int bias, adds; /* yes or no; adds: to what C holds */

@@ -125,7 +125,7 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
 enum { OWN_LEAST = 1 << 22 };
 
 /* oneDNN's products of f32 are as fast as ours on CPUs of 16 lanes that have no tile registers.
- * These have 1.05 to 2.2 times the speed of products by fma. With 8 lanes oneDNN 2.6 packs
+ * These have 1.4 to 1.9 times the speed of our products by fma. With 8 lanes oneDNN 2.6 packs
  * little: it has 0.1 to 0.95 of our speed below 1024 rows, and 0.95 to 1.1 above. */
 static bool rule_is_own(const ProductShape *s, int vl) {
     const DnnlDesc *a = &s->a, *c = &s->c;

@@ -247,8 +247,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     start = clock_seconds();
     generate(mem, p, co);
 #ifdef __GLIBC__
-    malloc_trim(
-        0); /* what compiling has freed goes back to the system, and is not counted */
+    malloc_trim(0); /* what compiling has freed goes back to the system, uncounted */
 #endif
     code->entry = (Entry)jit_lookup(code->jit, "stator_entry");
     p->codegen_seconds = clock_seconds() - start;

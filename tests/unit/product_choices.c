@@ -21,10 +21,14 @@ static ProductChoices choices(double seconds, const char *given) {
         .mem = mem(), .limit_seconds = seconds, .given = given, .given_from = "the text"};
 }
 
-static Module *parsed(void) {
-    Module *m = module_parse(mem(), "products", text, strlen(text));
-    module_verify(m, "products", text);
+static Module *module_of(const char *of) {
+    Module *m = module_parse(mem(), "products", of, strlen(of));
+    module_verify(m, "products", of);
     return m;
+}
+
+static Module *parsed(void) {
+    return module_of(text);
 }
 
 static Program *made(ProductChoices *c) {
@@ -43,8 +47,7 @@ static const char *form_of(const Program *p, int nth) {
     return "none";
 }
 
-static void expect_interpreted(Program *p) {
-    Func *f = parsed()->first;
+static void expect_as(Program *p, Func *f) {
     Tensor *in[8], *out[8], **arg[1] = {in}, **ret[1] = {out};
     program_allocate(p, NULL, 0);
     for (int i = 0; i < f->narg; i++) {
@@ -63,6 +66,10 @@ static void expect_interpreted(Program *p) {
                 test_fail(__FILE__, __LINE__, "result %d, element %lld: %g, wanted %g", i,
                           (long long)k, tensor_get(&got, k), tensor_get(out[i], k));
     }
+}
+
+static void expect_interpreted(Program *p) {
+    expect_as(p, parsed()->first);
 }
 
 /* The text with the form of line `nth` of the choices set. */
@@ -115,6 +122,27 @@ TEST(the_rule_by_cpu) {
                       code.matmul ? "oneDNN" : "generated code");
         EXPECT(code.matmul || code.own.few_rows || code.own.pairs.tiles == row[i].tiles);
         if (code.matmul) dnnl_matmul_free(code.matmul);
+    }
+}
+
+/* Products of f32 of so much work that the rule's code for this CPU makes them, not oneDNN's: its
+ * own by tile registers, where there are such. */
+TEST(large_products_are_as_interpreted) {
+    static const char large[] =
+        "module @t mesh() level(local)\n"
+        "func @t:model(%x: f32[210,150], %w: f32[150,170], %b: f32[170], "
+        "%v: f32[210,170]) -> (f32[210,170], f32[150,170], "
+        "f32[210,150]) {\n"
+        "  %y = dot %x, %w, %b {mk,kn,n->mn} : f32[210,170]\n"
+        "  %z = dot %x, %v {mk,mn->kn} : f32[150,170]\n"
+        "  %t = dot %v, %w {mk,nk->mn} : f32[210,150]\n"
+        "  return %y, %z, %t\n}\n";
+    for (int threads = 1; threads <= 3; threads++) {
+        PassOptions po = pass_options_default();
+        CompileOptions co = {.threads = threads, .lower_anew = true};
+        Program *p = program_make(mem(), module_of(large),
+                                  "epilogue,arrange,fuse,memplan", &po, &co);
+        expect_as(p, module_of(large)->first);
     }
 }
 
