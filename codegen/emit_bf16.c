@@ -117,19 +117,34 @@ LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRe
     return emit_fma(e, a->first, b->first, sum);
 }
 
+/* By widening, not by a shuffle of both: LLVM makes that of two that x86 has no fast one for. */
 LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second) {
-    LLVMValueRef lane[32];
-    for (int i = 0; i < e->vl; i++) {
-        lane[2 * i] = emit_i32(e, i);
-        lane[2 * i + 1] = emit_i32(e, i + e->vl);
-    }
-    LLVMValueRef order = LLVMConstVector(lane, (unsigned)(2 * e->vl));
-    LLVMValueRef both = LLVMBuildShuffleVector(e->b, first, second, order, "");
+    LLVMValueRef low = LLVMBuildZExt(e->b, first, e->vi32, "");
+    LLVMValueRef high = LLVMBuildZExt(e->b, second, e->vi32, "");
+    high = LLVMBuildShl(e->b, high, emit_i32_like(e, high, 16), "");
+    return LLVMBuildOr(e->b, low, high, "");
+}
+
+/* The instruction rounds both to one vector, one behind the other. */
+static LLVMValueRef pairs_by_instruction(Emit *e, LLVMValueRef first,
+                                         LLVMValueRef second) {
+    enum { LANES = 16 };
+    LLVMTypeRef halves = emit_vec(e->i16, 2 * LANES);
+    LLVMValueRef args[] = {second, first}, lane[2 * LANES];
+    LLVMValueRef both =
+        emit_intrinsic(e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", NULL, 0, args, 2);
+    both = LLVMBuildBitCast(e->b, both, halves, "");
+    for (int i = 0; i < 2 * LANES; i++) lane[i] = emit_i32(e, i / 2 + i % 2 * LANES);
+    LLVMValueRef order = LLVMConstVector(lane, 2 * LANES);
+    both = LLVMBuildShuffleVector(e->b, both, LLVMGetUndef(halves), order, "");
     return LLVMBuildBitCast(e->b, both, e->vi32, "");
 }
 
 LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second) {
-    return emit_pair_up(e, emit_to_bf16(e, first), emit_to_bf16(e, second));
+    if (has_instruction(e, first) && emit_lanes(first) == e->register_lanes)
+        return pairs_by_instruction(e, first, second);
+    LLVMValueRef low = shift_down(e, bits_of(e, emit_round_bf16(e, first)));
+    return LLVMBuildOr(e->b, low, bits_of(e, emit_round_bf16(e, second)), "");
 }
 
 /* At most what bf16 has, so that rounding makes no infinity. */
