@@ -23,6 +23,24 @@ enum {
  * decay: what that does to older sums; with tile registers decay[bq] (i32) says if it does
  * anything. */
 void attn_softmax_emit(const Attn *a);
+/* What softmax has of a vector of queries: the maximum from now on, of what it was and the largest
+ * score, without its factor; any: i1 to which it is added that sums before become smaller. */
+LLVMValueRef attn_maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
+                          LLVMValueRef *any);
+/* Probabilities of two keys, of scores at `from` and a->bq floats behind, rounded, as pairs at
+ * `to`; sum[2]: with those of each key. */
+void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
+                       LLVMValueRef top, LLVMValueRef *sum);
+/* Where things are in a strip's scratch, in floats from its start, and how many it has; k, v: of
+ * all strips, from the first one's start. p, k, v: blocks of bf16. */
+typedef struct ForwardScratch {
+    int64_t packed, out, s, p, max, sum, decay, moved, strip, k, v, floats;
+} ForwardScratch;
+ForwardScratch attn_forward_scratch(const Attn *a);
+/* name.strips(work, k, v, blocks, ahead, j0, k_at, rows, first): what scores, softmax and values do,
+ * strip by strip, for so many blocks of keys from position j0 of k on, with values in tiles at v;
+ * k_at, rows, first: as AttnQueries has them. See attention_weave.h. */
+void attn_strips_emit(const Attn *a);
 /* Of bf16 all are, but for those that may be dropped. */
 bool attn_rounds_at_once(const Attn *a);
 /* name.drop(s, keys, rng, index): clears what dropout drops; the scaling of what stays is

@@ -308,13 +308,17 @@ static void queries_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-/* Keys of the kv head to tiles. */
+/* Keys of the kv head to tiles, but those that no query sees. */
 static void turn_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMValueRef kv,
-                      const AttnRange *r) {
+                      const AttnRange *r, const AttnOrigin *origin) {
     Emit *e = a->e;
     Loop l;
-    loop_begin(e, &l, r->from, r->to, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, r->to, l.i), emit_i64(e, a->bk));
+    const int64_t last = (a->q_blocks - 1) * a->bq;
+    AttnRange seen =
+        attn_range(a, origin, emit_i64(e, last), emit_i64(e, a->s.tq - last));
+    LLVMValueRef to = emit_imin(e, r->to, seen.to);
+    loop_begin(e, &l, r->from, to, a->bk, 0, NULL);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, to, l.i), emit_i64(e, a->bk));
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
     LLVMValueRef k = attn_element(a, attn_slot(a, ctx, SLOT_K), at);
     attn_call(a, "turn_keys", (LLVMValueRef[]){k, k_tiles_at(a, work, l.i), keys}, 3);
@@ -362,7 +366,8 @@ static void head_emit(const Attn *a) {
     LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
     kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
     key_sums_clear(a, ctx, work, kv, &r);
-    if (turns(a)) turn_keys(a, ctx, work, kv, &r);
+    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
+    if (turns(a)) turn_keys(a, ctx, work, kv, &r, &origin);
     Loop g, i;
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);

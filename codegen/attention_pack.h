@@ -30,6 +30,10 @@ void attn_tiles_emit(const Attn *a, const char *part, bool from_q);
 int64_t attn_tiled_block(const Attn *a);
 /* Words of all tiles of a block of keys. */
 int64_t attn_tiled_words(const AttnShape *s);
+/* name.PART(src, dst, rows): the same of src's rows as they are, 32 of them a block of
+ * attn_row_block words. An even head. */
+void attn_row_tiles_emit(const Attn *a, const char *part);
+int64_t attn_row_block(const Attn *a);
 /* name.PART(src, dst, rows): dst's rows = src[rows][dim], f32, rounded. */
 void attn_round_emit(const Attn *a, const char *part, bool from_q);
 

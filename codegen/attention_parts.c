@@ -55,7 +55,7 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.words = attn_words(s);
     a.times = a.narrow ? s->scale * M_LOG2E : 1;
     if (a.times == 0) a.times = FLT_MIN; /* so that masked scores become -inf, not NaN */
-    a.parts = 1;
+    a.parts = a.strips = 1;
     a.least = SMALL_ATTENTION;
     return a;
 }
@@ -301,8 +301,13 @@ AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOr
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
                        LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
                        const AttnQueries *q) {
-    Emit *e = a->e;
     attn_call(a, "scores", (LLVMValueRef[]){k, packed, s, keys}, 4);
+    attn_block_masks(a, s, keys, ahead, j0, q);
+}
+
+void attn_block_masks(const Attn *a, LLVMValueRef s, LLVMValueRef keys,
+                      LLVMValueRef ahead, LLVMValueRef j0, const AttnQueries *q) {
+    Emit *e = a->e;
     if (q->first) {
         LLVMValueRef at = emit_add(e, q->k_at, j0);
         attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, at, q->rows}, 5);

@@ -8,14 +8,15 @@
 /* Floats of the workspace of the backward part. */
 int64_t attn_grad_floats(const AttnShape *s, int threads, int vl);
 
-/* A block of scores is S[keys][queries]: up to bk keys by bq queries, rows of bq values.
+/* A block of scores is S[keys][queries]: up to bk keys by bq queries, rows of bq values. A block of
+ * queries has one, or strips side by side (attention_weave.h), each with its part of everything.
  * q_row and kv_row are the distances of neighbouring positions in q and in k, v. Lanes
  * of queries beyond the last one repeat it; nothing of theirs is stored. */
 typedef struct Attn {
     Emit *e;
     const char *name;
     AttnShape s;
-    int64_t bq, bk, q_blocks, q_row, kv_row;
+    int64_t bq, bk, strips, q_blocks, q_row, kv_row;
     Part part;          /* what the probabilities are a part of */
     int64_t next_query; /* from the number of a probability to that of the next query */
     bool narrow;        /* operands are bf16 */
@@ -117,10 +118,13 @@ void attn_add_emit(const Attn *a, int to, int work, int64_t at);
 /* Part `part` of a->parts of the keys of the range, in whole blocks of `block` from its
  * start on. */
 AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part);
-/* Scores of one block of keys from j0 on, masked where it crosses the diagonal, the
- * edge of the window or the start of a document; with bf16 not multiplied by a->times yet. */
+/* Scores of one block of keys from j0 on; with bf16 not multiplied by a->times yet. They are masked
+ * where the block crosses the diagonal, the edge of the window or the start of a document, which
+ * attn_block_masks does alone. */
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
                        LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
                        const AttnQueries *q);
+void attn_block_masks(const Attn *a, LLVMValueRef s, LLVMValueRef keys,
+                      LLVMValueRef ahead, LLVMValueRef j0, const AttnQueries *q);
 
 #endif

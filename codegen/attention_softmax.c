@@ -7,9 +7,8 @@
  * this, as a power of two: until then sums go on in tiles. */
 enum { LAZY_LOG2 = 8 };
 
-/* The maximum of a vector of queries from now on; any: is one larger than it was, i1? */
-static LLVMValueRef maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
-                            LLVMValueRef *any) {
+LLVMValueRef attn_maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
+                          LLVMValueRef *any) {
     Emit *e = a->e;
     LLVMValueRef x = attn_times(a, score);
     if (!a->tiles) return emit_fmax(e, old, x);
@@ -39,21 +38,34 @@ static LLVMValueRef one_key(const Attn *a, LLVMValueRef key, LLVMValueRef lane,
     return emit_fadd(e, sum, p);
 }
 
+static LLVMValueRef probability(const Attn *a, LLVMValueRef from, LLVMValueRef top) {
+    LLVMValueRef x = emit_load(a->e, a->e->vf32, from, NULL, 4);
+    return attn_exp2(a, attn_times_less(a, x, top));
+}
+
+void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
+                       LLVMValueRef top, LLVMValueRef *sum) {
+    Emit *e = a->e;
+    LLVMValueRef p[2];
+    for (int i = 0; i < 2; i++) {
+        p[i] = probability(a, emit_at(e, e->f32, from, i * a->bq), top);
+        sum[i] = emit_fadd(e, sum[i], p[i]);
+    }
+    emit_store(e, emit_to_pairs(e, p[0], p[1]), to, NULL, 4);
+}
+
 /* The same of two keys, rounded, as pairs; `alone`: there is no second one, which makes it 0. */
 static LLVMValueRef pair_of_keys(const Attn *a, LLVMValueRef key, LLVMValueRef lane,
                                  LLVMValueRef top, LLVMValueRef sum, bool alone) {
     Emit *e = a->e;
-    LLVMValueRef p[2] = {NULL, LLVMConstNull(e->vf32)};
-    LLVMValueRef at = emit_plus(e, lane, key, a->bq);
+    LLVMValueRef from = attn_f32(a, emit_param(e, 0), emit_plus(e, lane, key, a->bq));
+    LLVMValueRef at = emit_plus(e, lane, emit_div(e, key, emit_i64(e, 2)), a->bq);
+    LLVMValueRef to = attn_f32(a, emit_param(e, 5), at), p[2] = {NULL};
     for (int i = 0; i < 2 - alone; i++) {
-        LLVMValueRef from =
-            emit_at(e, e->f32, attn_f32(a, emit_param(e, 0), at), i * a->bq);
-        LLVMValueRef x = emit_load(e, e->vf32, from, NULL, 4);
-        p[i] = attn_exp2(a, attn_times_less(a, x, top));
+        p[i] = probability(a, emit_at(e, e->f32, from, i * a->bq), top);
         sum = emit_fadd(e, sum, p[i]);
     }
-    at = emit_plus(e, lane, emit_div(e, key, emit_i64(e, 2)), a->bq);
-    LLVMValueRef to = attn_f32(a, emit_param(e, 5), at);
+    if (alone) p[1] = LLVMConstNull(e->vf32);
     emit_store(e, emit_to_pairs(e, p[0], p[1]), to, NULL, 4);
     return sum;
 }
@@ -99,7 +111,7 @@ static void softmax_columns(const Attn *a, int64_t first, int n) {
     for (int v = 0; v < n; v++) {
         at[v] = emit_at(e, e->f32, emit_param(e, 2), first + v * e->vl);
         old[v] = emit_load(e, e->vf32, at[v], NULL, 4);
-        top[v] = maximum(a, old[v], l.carry[v], &any);
+        top[v] = attn_maximum(a, old[v], l.carry[v], &any);
         emit_store(e, top[v], at[v], NULL, 4);
         LLVMValueRef decay = vmath_exp2_fast(e, emit_fsub(e, old[v], top[v]));
         at[v] = emit_at(e, e->f32, emit_param(e, 4), first + v * e->vl);

@@ -414,6 +414,50 @@ TEST(causal_to_the_bit) {
     }
 }
 
+/* Blocks that tile registers walk over strip by strip: heads of one step of k and of several, whole
+ * blocks of keys and rests, queries that begin anywhere, documents, shared keys. */
+static void strips(Way way) {
+    static const int heads[] = {32, 64, 128}, queries[] = {64, 130, 200};
+    static const int keys[] = {64, 192, 200}, offsets[] = {0, 64, 7, 140, -30};
+    for (int n = 0; n < 3 * 3 * 3 * 5; n += 7) {
+        int x = n / 3;
+        AttnShape s =
+            shape(queries[x % 3], keys[x / 3 % 3], 4, n % 2 ? 2 : 1, heads[n % 3]);
+        s.causal = n % 4 != 3;
+        s.within = n % 5 == 1;
+        s.threads = threads = 1 + n % 3;
+        test_at("case %d", n);
+        Compiled c = compiled(&s, 16, way);
+        Data d = data_of(&s, offsets[x / 9]);
+        run(&d, &c);
+        check_all(&d);
+        data_free(&d);
+        jit_free(c.jit);
+    }
+}
+
+TEST_LIMIT(strips_tiled, 300) {
+    strips(TILED);
+}
+TEST_LIMIT(strips_tiled_by_cpu, 300) {
+    if (target_tiled()) strips(TILED_BY_CPU);
+}
+
+/* What lies behind the keys that queries see is not read, also in the last block. */
+TEST(causal_to_the_bit_tiled) {
+    AttnShape s = shape(70, 200, 2, 1, 64);
+    Compiled c = compiled(&s, 16, TILED);
+    for (int offset = 0; offset < 100; offset += 33) {
+        Data a = data_of(&s, offset), b = data_of(&s, offset);
+        for (int64_t x = (offset + 70) * s.dim; x < b.nk; x++)
+            b.v[x] = b.k[x] = NOT_A_NUMBER;
+        run(&a, &c);
+        run(&b, &c);
+        same_bits(&a, &b);
+    }
+    jit_free(c.jit);
+}
+
 /* Keys whose scores grow from block to block, by little and by much, so that what was summed before
  * is scaled now and then. */
 static void maxima_that_grow(int vl, Way way) {

@@ -1,0 +1,132 @@
+/* attention_weave.c - see attention_weave.h. Two tiles of sums at a time stay in registers, and
+ * leave for memory after the first products of the next two: at once, the unit would wait for
+ * them. */
+#include "codegen/attention_weave.h"
+#include "codegen/tile_ops.h"
+
+enum { A_TILE = 4, B_TILE = 6, GROUP = 2 };
+
+typedef struct Weave {
+    Tiles t;
+    const TileOps *ops;
+    const WeaveProduct
+        *held; /* whose rows from `row` on are in tiles from `tile` on, or NULL */
+    int64_t row;
+    int tile;
+    int dots, dots_in_all, units, done, loads;
+    WeaveUnit unit;
+    void *ctx;
+} Weave;
+
+static void load(Weave *w, int tile, LLVMValueRef from, int64_t word, int64_t row_words) {
+    Emit *e = w->t.e;
+    w->ops->load(&w->t, tile, emit_at(e, e->f32, from, word), emit_i64(e, 4 * row_words));
+}
+
+static void load_a(Weave *w, int tile, const WeaveProduct *p, int64_t row, int64_t pair) {
+    if (p->a_row) {
+        load(w, tile, p->a, row * p->a_row + pair, p->a_row);
+        return;
+    }
+    const int64_t wide = 2 * TILE_SIDE;
+    int64_t at = row / wide * (p->pairs * wide) + pair * wide + row % wide * TILE_SIDE;
+    load(w, tile, p->a, at, TILE_SIDE);
+}
+
+static void dot(Weave *w, int sum, int a, int b) {
+    w->ops->dot(&w->t, sum, a, b);
+    int64_t due = (int64_t)++w->dots * w->units / w->dots_in_all;
+    while (w->done < due) w->unit(w->ctx, w->done++);
+}
+
+static void store_held(Weave *w) {
+    Emit *e = w->t.e;
+    const WeaveProduct *p = w->held;
+    for (int i = 0; p && i < GROUP; i++) {
+        int64_t at = (w->row + i * TILE_SIDE) * TILE_SIDE;
+        w->ops->store(&w->t, w->tile + i, emit_at(e, e->f32, p->c, at),
+                      emit_i64(e, 4 * TILE_SIDE));
+    }
+    w->held = NULL;
+}
+
+/* Rows of C from `row` on, as many as GROUP tiles have. */
+static void group(Weave *w, const WeaveProduct *p, int64_t row, int tile) {
+    for (int64_t pair = 0; pair < p->pairs; pair += TILE_SIDE) {
+        const int b = B_TILE + w->loads % 2;
+        load(w, b, p->b, pair * TILE_SIDE, TILE_SIDE);
+        for (int i = 0; i < GROUP; i++) {
+            const int64_t at = row + i * TILE_SIDE;
+            load_a(w, A_TILE + i, p, at, pair);
+            if (!pair && p->adds) load(w, tile + i, p->c, at * TILE_SIDE, TILE_SIDE);
+            if (!pair && !p->adds) w->ops->zero(&w->t, tile + i);
+            dot(w, tile + i, A_TILE + i, b);
+        }
+        w->loads++;
+        if (!pair) store_held(w);
+    }
+    w->held = p;
+    w->row = row;
+    w->tile = tile;
+}
+
+void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
+                WeaveUnit unit, void *ctx) {
+    Emit *e = a->e;
+    Weave w = {.t = {e, NULL}, .ops = tile_ops_of(e), .units = units, .unit = unit};
+    w.ctx = ctx;
+    if (e->tiles == TILES_EMULATED)
+        w.t.room = emit_alloca(e, 4 * TILE_REGISTERS * TILE_WORDS);
+    for (int i = 0; i < n; i++) {
+        const WeaveProduct *p = &product[i];
+        check(p->rows % (GROUP * TILE_SIDE) == 0 && p->pairs % TILE_SIDE == 0);
+        w.dots_in_all += (int)(p->rows / TILE_SIDE * (p->pairs / TILE_SIDE));
+    }
+    int tile = 0;
+    for (int i = 0; i < n; i++) {
+        for (int64_t row = 0; row < product[i].rows; row += GROUP * TILE_SIDE) {
+            group(&w, &product[i], row, tile);
+            tile = GROUP - tile;
+        }
+    }
+    store_held(&w);
+}
+
+bool attn_has_strips(const Attn *a) {
+    const AttnShape *s = &a->s;
+    const bool whole = s->dim % (2 * TILE_SIDE) == 0 && a->bq % ATTN_STRIP == 0;
+    const bool plain = !s->window && s->dropout == 0 && a->parts == 1 && a->times > 0;
+    return a->rows_in_place && whole && plain && a->bq >= 3 * ATTN_STRIP;
+}
+
+void attn_cut_strips(Attn *a) {
+    a->strips = a->bq / ATTN_STRIP;
+    a->bq = ATTN_STRIP;
+}
+
+static StripAt strip_at(const Attn *a, LLVMValueRef blocks, LLVMValueRef n) {
+    Emit *e = a->e;
+    LLVMValueRef strips = emit_i64(e, a->strips), one = emit_i64(e, 1);
+    LLVMValueRef next = emit_add(e, n, one), end = emit_sub(e, blocks, one);
+    LLVMValueRef last = emit_imax(e, emit_sub(e, n, one), emit_i64(e, 0));
+    return (StripAt){.block = emit_div(e, n, strips),
+                     .strip = emit_rem(e, n, strips),
+                     .next_block = emit_imin(e, emit_div(e, next, strips), end),
+                     .next_strip = emit_rem(e, next, strips),
+                     .last_block = emit_div(e, last, strips),
+                     .last_strip = emit_rem(e, last, strips)};
+}
+
+void attn_walk_strips(const Attn *a, LLVMValueRef blocks,
+                      void (*strip)(void *ctx, const StripAt *at), void *ctx) {
+    Emit *e = a->e;
+    StripAt first = strip_at(a, blocks, emit_i64(e, 0));
+    first.first = true;
+    strip(ctx, &first);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 1), emit_mul(e, blocks, emit_i64(e, a->strips)), 1, 0,
+               NULL);
+    StripAt at = strip_at(a, blocks, l.i);
+    strip(ctx, &at);
+    loop_end(e, &l, NULL);
+}

@@ -1,0 +1,42 @@
+/* attention_weave.h - products by tile registers with other work between their instructions,
+ * so that the unit that multiplies and those of vectors run at the same time; not for others than
+ * attention. */
+#ifndef STATOR_ATTENTION_WEAVE_H
+#define STATOR_ATTENTION_WEAVE_H
+#include "codegen/attention_parts.h"
+
+/* Lanes of queries that are worked on at a time, a strip of a block. */
+enum { ATTN_STRIP = 16 };
+
+/* C[rows][16] = A B, or += (adds), of f32 from pairs of bf16. Rows of A are a_row words apart or,
+ * where that is 0, in tiles as gemm.h has them; B and C are strips. rows is a multiple of 32,
+ * pairs one of 16. */
+typedef struct WeaveProduct {
+    LLVMValueRef a, b, c;
+    int64_t rows, pairs, a_row;
+    bool adds;
+} WeaveProduct;
+
+/* Emits n products, one after the other, and between their instructions unit(ctx, i) for each i
+ * below `units`, in order, as evenly as it goes. No product may need what a unit makes, nor
+ * the other way round. */
+typedef void (*WeaveUnit)(void *ctx, int i);
+void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
+                WeaveUnit unit, void *ctx);
+
+/* Can blocks be cut into strips, for whose products nothing is put together first? */
+bool attn_has_strips(const Attn *a);
+/* A block cut that way; bq becomes that of a strip. */
+void attn_cut_strips(Attn *a);
+
+/* Strip `strip` of a block of queries and block `block` of keys, i64; the pair after it, which at the
+ * end is another strip of the same block, and the one before it, but at the first one. */
+typedef struct StripAt {
+    LLVMValueRef block, strip, next_block, next_strip, last_block, last_strip;
+    bool first;
+} StripAt;
+/* Emits all strips of so many blocks (i64, at least 1) of keys, block by block. */
+void attn_walk_strips(const Attn *a, LLVMValueRef blocks,
+                      void (*strip)(void *ctx, const StripAt *at), void *ctx);
+
+#endif
