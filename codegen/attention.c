@@ -167,7 +167,7 @@ static void finish_emit(const Attn *a) {
 
 /* One block of queries of one head, on its way over the keys. */
 typedef struct Block {
-    LLVMValueRef work, first, q, k, v;  /* work: of the strip; first: of the first one */
+    LLVMValueRef work, q, k, v;
     LLVMValueRef packed, scores, decay; /* in work */
     LLVMValueRef rng, number;           /* number: NULL without dropout */
     LLVMValueRef ahead;
@@ -179,7 +179,7 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                       LLVMValueRef q_at, LLVMValueRef kv_at) {
     Emit *e = a->e;
     ForwardScratch x = attn_forward_scratch(a);
-    Block b = {.work = work, .first = work};
+    Block b = {.work = work};
     b.k = attn_element(a, attn_slot(a, ctx, FORWARD_K), kv_at);
     b.v = attn_element(a, attn_slot(a, ctx, FORWARD_V), kv_at);
     b.q = attn_element(a, attn_slot(a, ctx, FORWARD_Q), q_at);
@@ -189,18 +189,17 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return b;
 }
 
-/* Where kept keys of the block from `from` on are, and its values. */
-static LLVMValueRef key_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
-    Emit *e = a->e;
-    LLVMValueRef k = emit_at(e, e->f32, work, attn_forward_scratch(a).k);
-    return attn_f32(a, k, emit_mul(e, from, emit_i64(e, a->words)));
-}
-
-static LLVMValueRef value_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
     Emit *e = a->e;
     LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
     at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s)));
     return attn_f32(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), at);
+}
+
+LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+    Emit *e = a->e;
+    LLVMValueRef k = emit_at(e, e->f32, work, attn_forward_scratch(a).k);
+    return attn_f32(a, k, emit_mul(e, from, emit_i64(e, a->words)));
 }
 
 /* One block of `keys` keys, the first of them `from`. */
@@ -213,7 +212,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     const bool kept = keeps_values(a);
     if (a->narrow && !a->rows_in_place) {
-        LLVMValueRef k_rows = emit_at(e, e->f32, b->first, x.k);
+        LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
         attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
         k = k_rows;
     }
@@ -232,7 +231,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     }
     if (a->narrow) {
         LLVMValueRef pairs =
-            kept ? value_tiles_at(a, b->first, from) : emit_at(e, e->f32, b->first, x.v);
+            kept ? attn_value_tiles(a, b->work, from) : emit_at(e, e->f32, b->work, x.v);
         if (!kept) attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
         v = pairs;
         p = rounded;
@@ -254,65 +253,16 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     if (a->tiles) if_end(e, &moved);
 }
 
-static bool has_strips(const Attn *a) {
-    return keeps_values(a) && attn_rounds_at_once(a) && attn_has_strips(a);
-}
-
-/* Strip n of it. */
-static Block strip_of(const Attn *a, const Block *b, LLVMValueRef n) {
-    Emit *e = a->e;
-    ForwardScratch x = attn_forward_scratch(a);
-    LLVMValueRef lane = emit_mul(e, n, emit_i64(e, a->bq)), zero = emit_i64(e, 0);
-    LLVMValueRef rows = emit_sub(e, b->queries.rows, lane);
-    Block strip = *b;
-    strip.work = attn_f32(a, b->work, emit_mul(e, n, emit_i64(e, x.strip)));
-    strip.packed = emit_at(e, e->f32, strip.work, x.packed);
-    strip.scores = emit_at(e, e->f32, strip.work, x.s);
-    strip.decay = emit_at(e, e->f32, strip.work, x.decay);
-    strip.ahead = emit_sub(e, b->ahead, lane);
-    strip.queries.rows = emit_imax(e, emit_imin(e, rows, emit_i64(e, a->bq)), zero);
-    if (a->s.within) strip.queries.first = emit_gep(e, e->i32, b->queries.first, lane);
-    return strip;
-}
-
-/* Blocks of keys of `r`, strip by strip, but for the last one if it is not whole: what it lacks no
- * query may see, and is not read. Returns the key behind them. */
-static LLVMValueRef strips(const Attn *a, const Block *b, const AttnRange *r) {
-    Emit *e = a->e;
-    LLVMValueRef bk = emit_i64(e, a->bk), none = emit_i64(e, 0);
-    LLVMValueRef blocks = emit_imax(e, emit_sub(e, r->to, r->from), none);
-    blocks = emit_div(e, blocks, bk);
-    If some;
-    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSGT, blocks, none, ""));
-    LLVMValueRef args[] = {b->work,
-                           key_tiles_at(a, b->first, r->from),
-                           value_tiles_at(a, b->first, r->from),
-                           blocks,
-                           b->ahead,
-                           r->from,
-                           b->queries.k_at,
-                           b->queries.rows,
-                           a->s.within ? b->queries.first : b->work};
-    attn_call(a, "strips", args, ARRAY_LEN(args));
-    if_end(e, &some);
-    return emit_plus(e, r->from, blocks, a->bk);
-}
-
-/* A block of queries of one head: the sequence, the head, its first query and how many
- * there are; the row of the first in lse, and elements in q and o, k and v. */
-typedef struct Place {
-    LLVMValueRef b, h, i0, rows, row, q_at, kv_at;
-} Place;
-
-static Place place_of(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
+AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
     LLVMValueRef heads = emit_i64(e, s->heads);
-    Place p = {.b = emit_div(e, bh, heads), .h = emit_rem(e, bh, heads)};
+    AttnPlace p = {.b = emit_div(e, bh, heads), .h = emit_rem(e, bh, heads)};
     LLVMValueRef group = emit_div(e, p.h, emit_i64(e, s->heads / s->kv_heads));
-    p.i0 = emit_mul(e, block, emit_i64(e, a->bq * a->strips));
+    LLVMValueRef queries = emit_i64(e, a->bq * a->strips);
+    p.i0 = emit_mul(e, block, queries);
     p.rows = emit_sub(e, emit_i64(e, s->tq), p.i0);
-    p.rows = emit_imin(e, p.rows, emit_i64(e, a->bq * a->strips));
+    p.rows = emit_imin(e, p.rows, queries);
     p.row = emit_add(e, emit_mul(e, p.b, emit_i64(e, s->tq)), p.i0);
     p.row = emit_add(e, emit_mul(e, p.row, heads), p.h);
     p.q_at = emit_mul(e, p.row, emit_i64(e, s->dim));
@@ -321,28 +271,14 @@ static Place place_of(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
     return p;
 }
 
-/* Results of `rows` queries from number `from` of the place on. */
-static void finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const Place *p,
-                   LLVMValueRef from, LLVMValueRef rows) {
+void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnPlace *p,
+                 LLVMValueRef from, LLVMValueRef rows) {
     Emit *e = a->e;
     LLVMValueRef q_at = emit_plus(e, p->q_at, from, a->q_row);
     LLVMValueRef row = emit_plus(e, p->row, from, a->s.heads);
     LLVMValueRef args[] = {work, attn_element(a, attn_slot(a, ctx, FORWARD_O), q_at),
                            attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row), rows};
     attn_call(a, "finish", args, 4);
-}
-
-/* Queries of a strip to scratch, where no key has been seen; of one beyond the last query that. */
-static void begin(const Attn *a, const Block *b, LLVMValueRef n, LLVMValueRef rows) {
-    Emit *e = a->e;
-    Block strip = strip_of(a, b, n);
-    LLVMValueRef last = emit_sub(e, rows, emit_i64(e, 1)), one = emit_i64(e, 1);
-    LLVMValueRef from = emit_imin(e, emit_mul(e, n, emit_i64(e, a->bq)), last);
-    LLVMValueRef q = attn_element(a, b->q, emit_mul(e, from, emit_i64(e, a->q_row)));
-    LLVMValueRef pack[] = {q, strip.packed, emit_imax(e, strip.queries.rows, one),
-                           emit_f32(e, a->s.scale * M_LOG2E)};
-    attn_call(a, "pack", pack, 4);
-    attn_call(a, "start", &strip.work, 1);
 }
 
 /* name.queries(ctx, work, bh, block, part): one block of queries of one head against a
@@ -352,33 +288,24 @@ static void queries_emit(const Attn *a) {
     const AttnShape *s = &a->s;
     attn_func(a, "queries", "ppiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
-    LLVMValueRef zero = emit_i64(e, 0), strips_in_all = emit_i64(e, a->strips);
-    Place p = place_of(a, emit_param(e, 2), emit_param(e, 3));
+    AttnPlace p = attn_place(a, emit_param(e, 2), emit_param(e, 3));
     AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, p.b);
     Block at = block_of(a, ctx, work, p.q_at, p.kv_at);
+    LLVMValueRef pack[] = {at.q, at.packed, p.rows, emit_f32(e, s->scale * M_LOG2E)};
+    attn_call(a, "pack", pack, 4);
+    attn_call(a, "start", &work, 1);
+    AttnRange range = attn_range(a, &origin, p.i0, p.rows);
+    range = attn_part(a, range, a->bk, emit_param(e, 4));
     at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, p.b, p.i0, p.rows);
     at.rng = attn_slot(a, ctx, FORWARD_RNG);
     if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, p.b, p.h, p.i0);
     at.ahead = attn_ahead(a, &origin, p.i0);
-    Loop l, n;
-    loop_begin(e, &n, zero, strips_in_all, 1, 0, NULL);
-    begin(a, &at, n.i, p.rows);
-    loop_end(e, &n, NULL);
-    AttnRange range = attn_range(a, &origin, p.i0, p.rows);
-    range = attn_part(a, range, a->bk, emit_param(e, 4));
-    if (a->strips > 1) range.from = strips(a, &at, &range);
+    Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
-    loop_begin(e, &n, zero, strips_in_all, 1, 0, NULL);
-    Block strip = strip_of(a, &at, n.i);
-    keys_emit(a, &strip, l.i, keys);
-    loop_end(e, &n, NULL);
+    keys_emit(a, &at, l.i, keys);
     loop_end(e, &l, NULL);
-    loop_begin(e, &n, zero, emit_i64(e, a->parts == 1 ? a->strips : 0), 1, 0, NULL);
-    strip = strip_of(a, &at, n.i);
-    LLVMValueRef from = emit_mul(e, n.i, emit_i64(e, a->bq));
-    finish(a, ctx, strip.work, &p, from, strip.queries.rows);
-    loop_end(e, &n, NULL);
+    if (a->parts == 1) attn_finish(a, ctx, work, &p, emit_i64(e, 0), p.rows);
     emit_ret(e, NULL);
 }
 
@@ -398,20 +325,19 @@ static void pair_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMVa
 static void keep_values(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                         LLVMValueRef bh, LLVMValueRef block) {
     Emit *e = a->e;
-    Place p = place_of(a, bh, block);
+    AttnPlace p = attn_place(a, bh, block);
     AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, p.b);
     AttnRange range = attn_range(a, &origin, p.i0, p.rows);
-    LLVMValueRef bk = emit_i64(e, a->bk);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
     LLVMValueRef at = emit_plus(e, p.kv_at, l.i, a->kv_row);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_V), at),
-                           value_tiles_at(a, work, l.i),
-                           emit_imin(e, emit_sub(e, range.to, l.i), bk)};
+                           attn_value_tiles(a, work, l.i), keys};
     attn_call(a, "pairs", args, 3);
     if (a->strips > 1) {
         args[0] = attn_element(a, attn_slot(a, ctx, FORWARD_K), at);
-        args[1] = key_tiles_at(a, work, l.i);
+        args[1] = attn_key_tiles(a, work, l.i);
         attn_call(a, "key_tiles", args, 3);
     }
     loop_end(e, &l, NULL);
@@ -471,7 +397,7 @@ static void body_emit(const Attn *a) {
  * of the keys. */
 static void join_emit(const Attn *a) {
     Emit *e = a->e;
-    int64_t floats = scratch_floats(&a->s, a->bq * a->strips);
+    int64_t floats = scratch_floats(&a->s, a->bq);
     int64_t all = a->s.batch * a->s.heads * a->q_blocks;
     attn_func(a, "join", "piii");
     LLVMValueRef ctx = emit_param(e, 0), blocks = emit_i64(e, a->q_blocks);
@@ -483,39 +409,38 @@ static void join_emit(const Attn *a) {
     LLVMValueRef other = emit_mul(e, p.i, emit_i64(e, all * floats));
     attn_call(a, "merge", (LLVMValueRef[]){work, attn_f32(a, work, other)}, 2);
     loop_end(e, &p, NULL);
-    Place at = place_of(a, emit_div(e, l.i, blocks), emit_rem(e, l.i, blocks));
-    finish(a, ctx, work, &at, emit_i64(e, 0), at.rows);
+    AttnPlace at = attn_place(a, emit_div(e, l.i, blocks), emit_rem(e, l.i, blocks));
+    attn_finish(a, ctx, work, &at, emit_i64(e, 0), at.rows);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
+}
+
+/* name.queries and what it calls for a block of queries and one of keys. */
+static void blocks_emit(const Attn *a) {
+    attn_scores_emit(a, "scores");
+    if (a->narrow && !a->rows_in_place) attn_rows_emit(a, "rows", false);
+    if (a->narrow && !attn_rounds_at_once(a)) attn_narrow_emit(a);
+    attn_softmax_emit(a);
+    if (a->s.dropout > 0) attn_drop_emit(a);
+    values_emit(a, "values", false);
+    if (a->tiles) values_emit(a, "more_values", true);
+    queries_emit(a);
 }
 
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     if (attn_is_token(s)) return attn_token_emit(e, name, s);
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s, a.q_blocks);
-    if (has_strips(&a)) attn_cut_strips(&a);
+    if (keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
-    attn_scores_emit(&a, "scores");
-    if (a.narrow) {
-        if (!a.rows_in_place) attn_rows_emit(&a, "rows", false);
-        (a.tiles ? attn_tiles_emit : attn_pairs_emit)(&a, "pairs", false);
-        if (!attn_rounds_at_once(&a)) attn_narrow_emit(&a);
-    }
+    if (a.narrow) (a.tiles ? attn_tiles_emit : attn_pairs_emit)(&a, "pairs", false);
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);
-    attn_softmax_emit(&a);
-    if (s->dropout > 0) attn_drop_emit(&a);
-    values_emit(&a, "values", false);
-    if (a.tiles) values_emit(&a, "more_values", true);
-    if (a.strips > 1) {
-        attn_row_tiles_emit(&a, "key_tiles");
-        attn_strips_emit(&a);
-    }
     start_emit(&a);
     finish_emit(&a);
-    queries_emit(&a);
+    (a.strips > 1 ? attn_strips_emit : blocks_emit)(&a);
     body_emit(&a);
     int64_t heads = s->batch * s->heads, slots = FORWARD_FIRST + s->within;
     AttnPhase items[] = {{"body", heads * items_a_head(&a)},

@@ -37,9 +37,20 @@ typedef struct ForwardScratch {
     int64_t packed, out, s, p, max, sum, decay, moved, strip, k, v, floats;
 } ForwardScratch;
 ForwardScratch attn_forward_scratch(const Attn *a);
-/* name.strips(work, k, v, blocks, ahead, j0, k_at, rows, first): what scores, softmax and values do,
- * strip by strip, for so many blocks of keys from position j0 of k on, with values in tiles at v;
- * k_at, rows, first: as AttnQueries has them. See attention_weave.h. */
+/* Where keys of the block from `from` on and its values are, in tiles, where they are kept. */
+LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from);
+LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from);
+
+/* A block of queries of one head: the sequence, the head, its first query and how many
+ * there are; the row of the first in lse, and elements in q and o, k and v. */
+typedef struct AttnPlace {
+    LLVMValueRef b, h, i0, rows, row, q_at, kv_at;
+} AttnPlace;
+AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block);
+/* Results of `rows` queries from number `from` of the place on. */
+void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnPlace *p,
+                 LLVMValueRef from, LLVMValueRef rows);
+/* name.queries of blocks in strips, with what it calls. */
 void attn_strips_emit(const Attn *a);
 /* Of bf16 all are, but for those that may be dropped. */
 bool attn_rounds_at_once(const Attn *a);

@@ -202,6 +202,26 @@ void attn_pairs_emit(const Attn *a, const char *part, bool from_q) {
     spans_emit(a, part, from_q, 2, a->s.dim, pairs_span);
 }
 
+/* Vectors of zeros at dst. */
+static void clear(const Attn *a, LLVMValueRef dst, LLVMValueRef from, LLVMValueRef to) {
+    Emit *e = a->e;
+    Loop l;
+    loop_begin(e, &l, from, to, e->vl, 0, NULL);
+    emit_store(e, LLVMConstNull(e->vf32), attn_f32(a, dst, l.i), NULL, 4);
+    loop_end(e, &l, NULL);
+}
+
+/* name.part(src, dst, rows): all of dst is cleared if it does not get all rows. */
+static void padded_begin(const Attn *a, const char *part, int64_t words) {
+    Emit *e = a->e;
+    If f;
+    attn_func(a, part, "ppi");
+    LLVMValueRef all = emit_i64(e, a->bk), zero = emit_i64(e, 0);
+    if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, emit_param(e, 2), all, ""));
+    clear(a, emit_param(e, 1), zero, emit_i64(e, words));
+    if_end(e, &f);
+}
+
 int64_t attn_tiled_block(const Attn *a) {
     return round_up(a->bk / 2, TILE_SIDE) * 2 * TILE_SIDE;
 }
@@ -254,7 +274,7 @@ void attn_tiles_emit(const Attn *a, const char *part, bool from_q) {
     Emit *e = a->e;
     const int step = 2 * TILE_SIDE;
     check(e->vl == TILE_SIDE);
-    attn_func(a, part, "ppi");
+    padded_begin(a, part, attn_tiled_words(&a->s));
     LLVMValueRef rows = emit_param(e, 2), whole = emit_i64(e, step);
     whole = emit_mul(e, emit_div(e, rows, whole), whole);
     spans(a, from_q, emit_i64(e, 0), whole, step, a->s.dim, whole_tile);
@@ -280,7 +300,10 @@ static void row_tile_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int wid
 }
 
 void attn_row_tiles_emit(const Attn *a, const char *part) {
-    spans_emit(a, part, false, 1, a->words, row_tile_span);
+    Emit *e = a->e;
+    padded_begin(a, part, a->bk * a->words);
+    spans(a, false, emit_i64(e, 0), emit_param(e, 2), 1, a->words, row_tile_span);
+    emit_ret(e, NULL);
 }
 
 static void round_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,

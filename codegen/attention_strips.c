@@ -1,12 +1,21 @@
 /* attention_strips.c - attention forward strip by strip: while softmax of 16 queries runs, tile
- * registers have the scores of the next 16 and the values of the 16 before. */
+ * registers have the scores of the next 16 and the values of the 16 before. Keys and values come
+ * in tiles, with zeros for what the last block lacks. */
 #include "codegen/attention_forward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/attention_weave.h"
 #include "codegen/vmath.h"
+#include <math.h>
 
-enum { WORK, K, V, BLOCKS, AHEAD, J0, K_AT, ROWS, FIRST }; /* parameters of name.strips */
-enum { SUMS = 4 };                                         /* chains of additions */
+enum { SUMS = 4 }; /* chains of additions */
+
+/* A block of queries on its way over the keys, of which some are in tiles. */
+typedef struct Queries {
+    const Attn *a;
+    ForwardScratch x;
+    LLVMValueRef work, keys, values;
+    StripMasks at;
+} Queries;
 
 typedef struct Strip {
     const Attn *a;
@@ -18,48 +27,34 @@ static LLVMValueRef in_strip(const Strip *x, int64_t at) {
     return emit_at(x->a->e, x->a->e->f32, x->work, at);
 }
 
-static Strip strip_of(const Attn *a, LLVMValueRef n) {
-    Emit *e = a->e;
-    Strip x = {.a = a, .x = attn_forward_scratch(a)};
-    x.work = attn_f32(a, emit_param(e, WORK), emit_mul(e, n, emit_i64(e, x.x.strip)));
+static Strip strip_of(const Queries *q, LLVMValueRef n) {
+    Emit *e = q->a->e;
+    Strip x = {.a = q->a, .x = q->x};
+    x.work = attn_f32(q->a, q->work, emit_mul(e, n, emit_i64(e, q->x.strip)));
     return x;
 }
 
-static WeaveProduct scores_of(const Attn *a, LLVMValueRef block, LLVMValueRef n) {
-    Emit *e = a->e;
-    Strip x = strip_of(a, n);
-    LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, a->bk * a->words));
-    return (WeaveProduct){.a = attn_f32(a, emit_param(e, K), tiles),
+static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef n) {
+    Emit *e = q->a->e;
+    Strip x = strip_of(q, n);
+    LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, q->a->bk * q->a->words));
+    return (WeaveProduct){.a = attn_f32(q->a, q->keys, tiles),
                           .b = in_strip(&x, x.x.packed),
                           .c = in_strip(&x, x.x.s),
-                          .rows = a->bk,
-                          .pairs = a->words};
+                          .rows = q->a->bk,
+                          .pairs = q->a->words};
 }
 
-static WeaveProduct values_of(const Attn *a, LLVMValueRef block, LLVMValueRef n) {
-    Emit *e = a->e;
-    Strip x = strip_of(a, n);
-    LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, attn_tiled_words(&a->s)));
-    return (WeaveProduct){.a = attn_f32(a, emit_param(e, V), tiles),
+static WeaveProduct values_of(const Queries *q, LLVMValueRef block, LLVMValueRef n) {
+    Emit *e = q->a->e;
+    Strip x = strip_of(q, n);
+    LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, attn_tiled_words(&q->a->s)));
+    return (WeaveProduct){.a = attn_f32(q->a, q->values, tiles),
                           .b = in_strip(&x, x.x.p),
                           .c = in_strip(&x, x.x.out),
-                          .rows = a->s.dim,
-                          .pairs = a->bk / 2,
+                          .rows = q->a->s.dim,
+                          .pairs = q->a->bk / 2,
                           .adds = true};
-}
-
-/* Of the scores of a strip and a block of keys. */
-static void masks(const Strip *x, const StripAt *at) {
-    const Attn *a = x->a;
-    Emit *e = a->e;
-    LLVMValueRef zero = emit_i64(e, 0), keys = emit_i64(e, a->bk);
-    LLVMValueRef lane = emit_mul(e, at->strip, emit_i64(e, a->bq));
-    LLVMValueRef j0 = emit_plus(e, emit_param(e, J0), at->block, a->bk);
-    LLVMValueRef ahead = emit_sub(e, emit_add(e, emit_param(e, AHEAD), j0), lane);
-    LLVMValueRef rows = emit_imax(e, emit_sub(e, emit_param(e, ROWS), lane), zero);
-    AttnQueries q = {NULL, rows, emit_param(e, K_AT)};
-    if (a->s.within) q.first = emit_gep(e, e->i32, emit_param(e, FIRST), lane);
-    attn_block_masks(a, in_strip(x, x->x.s), keys, ahead, j0, &q);
 }
 
 static LLVMValueRef largest(const Strip *x) {
@@ -103,32 +98,77 @@ static void two_keys(void *ctx, int i) {
 }
 
 static void strip(void *ctx, const StripAt *at) {
-    const Attn *a = ctx;
+    const Queries *q = ctx;
+    const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(a, at->strip);
+    Strip x = strip_of(q, at->strip);
     LLVMValueRef sum = in_strip(&x, x.x.sum), any = NULL;
     LLVMValueRef old = emit_load(e, e->vf32, in_strip(&x, x.x.max), NULL, 4);
-    masks(&x, at);
+    attn_strip_masks(a, in_strip(&x, x.x.s), at, &q->at);
     x.top = attn_maximum(a, old, largest(&x), &any);
     decay(&x, old, any);
     x.sum[0] = emit_load(e, e->vf32, sum, NULL, 4);
     for (int i = 1; i < SUMS; i++) x.sum[i] = LLVMConstNull(e->vf32);
-    WeaveProduct product[] = {scores_of(a, at->next_block, at->next_strip),
-                              values_of(a, at->last_block, at->last_strip)};
+    WeaveProduct product[] = {scores_of(q, at->next_block, at->next_strip),
+                              values_of(q, at->last_block, at->last_strip)};
     attn_weave(a, product, at->first ? 1 : 2, (int)a->bk / 2, two_keys, &x);
     for (int i = 1; i < SUMS; i++) x.sum[0] = emit_fadd(e, x.sum[0], x.sum[i]);
     emit_store(e, x.sum[0], sum, NULL, 4);
 }
 
+/* Strips of all blocks of keys (i64, at least 1). */
+static void walk(const Queries *q, LLVMValueRef blocks) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    LLVMValueRef zero = emit_i64(e, 0), last = emit_sub(e, blocks, emit_i64(e, 1));
+    WeaveProduct scores = scores_of(q, zero, zero);
+    attn_weave(a, &scores, 1, 0, NULL, NULL);
+    attn_walk_strips(a, blocks, strip, (void *)(uintptr_t)q);
+    WeaveProduct values = values_of(q, last, emit_i64(e, a->strips - 1));
+    attn_weave(a, &values, 1, 0, NULL, NULL);
+}
+
+/* Strip n to scratch, where no key has been seen. */
+static void begin(const Queries *q, LLVMValueRef q_rows, LLVMValueRef n) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    Strip x = strip_of(q, n);
+    StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
+    LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
+    LLVMValueRef pack[] = {attn_element(a, q_rows, from), in_strip(&x, x.x.packed),
+                           r.some, emit_f32(e, a->s.scale * M_LOG2E)};
+    attn_call(a, "pack", pack, 4);
+    attn_call(a, "start", &x.work, 1);
+}
+
 void attn_strips_emit(const Attn *a) {
     Emit *e = a->e;
-    attn_func(a, "strips", "pppiiiiip");
-    LLVMValueRef zero = emit_i64(e, 0), blocks = emit_param(e, BLOCKS);
-    WeaveProduct scores = scores_of(a, zero, zero);
-    attn_weave(a, &scores, 1, 0, NULL, NULL);
-    attn_walk_strips(a, blocks, strip, (void *)(uintptr_t)a);
-    LLVMValueRef last = emit_sub(e, blocks, emit_i64(e, 1));
-    WeaveProduct values = values_of(a, last, emit_i64(e, a->strips - 1));
-    attn_weave(a, &values, 1, 0, NULL, NULL);
+    attn_row_tiles_emit(a, "key_tiles");
+    attn_func(a, "queries", "ppiii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), zero = emit_i64(e, 0);
+    AttnPlace p = attn_place(a, emit_param(e, 2), emit_param(e, 3));
+    AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, p.b);
+    AttnRange range = attn_range(a, &origin, p.i0, p.rows);
+    Queries q = {.a = a, .x = attn_forward_scratch(a), .work = work};
+    q.keys = attn_key_tiles(a, work, zero);
+    q.values = attn_value_tiles(a, work, zero);
+    q.at = (StripMasks){.ahead = attn_ahead(a, &origin, p.i0)};
+    q.at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, p.b, p.i0, p.rows);
+    LLVMValueRef rows = attn_element(a, attn_slot(a, ctx, FORWARD_Q), p.q_at);
+    Loop n;
+    loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
+    begin(&q, rows, n.i);
+    loop_end(e, &n, NULL);
+    If some;
+    LLVMValueRef blocks = emit_add(e, range.to, emit_i64(e, a->bk - 1));
+    blocks = emit_div(e, emit_imax(e, blocks, zero), emit_i64(e, a->bk));
+    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSGT, blocks, zero, ""));
+    walk(&q, blocks);
+    if_end(e, &some);
+    loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
+    Strip x = strip_of(&q, n.i);
+    StripRows r = attn_strip_rows(a, n.i, p.rows);
+    attn_finish(a, ctx, x.work, &p, r.lane, r.rows);
+    loop_end(e, &n, NULL);
     emit_ret(e, NULL);
 }

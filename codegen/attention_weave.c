@@ -104,6 +104,39 @@ void attn_cut_strips(Attn *a) {
     a->bq = ATTN_STRIP;
 }
 
+StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows) {
+    Emit *e = a->e;
+    LLVMValueRef one = emit_i64(e, 1), last = emit_sub(e, rows, one);
+    StripRows r = {.lane = emit_mul(e, n, emit_i64(e, a->bq))};
+    r.rows = emit_imin(e, emit_sub(e, rows, r.lane), emit_i64(e, a->bq));
+    r.some = emit_imax(e, r.rows, one);
+    r.rows = emit_imax(e, r.rows, emit_i64(e, 0));
+    r.from = emit_imin(e, r.lane, last);
+    return r;
+}
+
+/* Those of keys from `keys` on. */
+static void mask_beyond(const Attn *a, LLVMValueRef s, LLVMValueRef keys) {
+    Emit *e = a->e;
+    Loop l;
+    loop_begin(e, &l, keys, emit_i64(e, a->bk), 1, 0, NULL);
+    LLVMValueRef row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
+    emit_store(e, attn_score_of_none(a), row, NULL, 4);
+    loop_end(e, &l, NULL);
+}
+
+void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
+                      const StripMasks *m) {
+    Emit *e = a->e;
+    StripRows r = attn_strip_rows(a, at->strip, m->queries.rows);
+    LLVMValueRef j0 = emit_mul(e, at->block, emit_i64(e, a->bk));
+    LLVMValueRef ahead = emit_sub(e, emit_add(e, m->ahead, j0), r.lane);
+    AttnQueries q = {NULL, r.rows, m->queries.k_at};
+    if (a->s.within) q.first = emit_gep(e, e->i32, m->queries.first, r.lane);
+    attn_block_masks(a, s, emit_i64(e, a->bk), ahead, j0, &q);
+    if (a->s.tk % a->bk) mask_beyond(a, s, emit_sub(e, emit_i64(e, a->s.tk), j0));
+}
+
 static StripAt strip_at(const Attn *a, LLVMValueRef blocks, LLVMValueRef n) {
     Emit *e = a->e;
     LLVMValueRef strips = emit_i64(e, a->strips), one = emit_i64(e, 1);

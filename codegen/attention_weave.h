@@ -28,6 +28,12 @@ void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
 bool attn_has_strips(const Attn *a);
 /* A block cut that way; bq becomes that of a strip. */
 void attn_cut_strips(Attn *a);
+/* Queries of strip n of a block that has so many: its first one, how many it has, maybe 0; a strip
+ * beyond the last query has that one to read, `some` (at least 1) from `from` on. */
+typedef struct StripRows {
+    LLVMValueRef lane, rows, from, some;
+} StripRows;
+StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows);
 
 /* Strip `strip` of a block of queries and block `block` of keys, i64; the pair after it, which at the
  * end is another strip of the same block, and the one before it, but at the first one. */
@@ -35,6 +41,14 @@ typedef struct StripAt {
     LLVMValueRef block, strip, next_block, next_strip, last_block, last_strip;
     bool first;
 } StripAt;
+/* What attn_block_masks needs of a block of queries, for position 0 of the keys. */
+typedef struct StripMasks {
+    LLVMValueRef ahead;
+    AttnQueries queries;
+} StripMasks;
+/* Masks scores of a strip and a block of keys, also of keys that the block lacks. */
+void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
+                      const StripMasks *m);
 /* Emits all strips of so many blocks (i64, at least 1) of keys, block by block. */
 void attn_walk_strips(const Attn *a, LLVMValueRef blocks,
                       void (*strip)(void *ctx, const StripAt *at), void *ctx);

@@ -153,13 +153,6 @@ typedef struct Sums {
     LLVMValueRef at, stride;
 } Sums;
 
-/* Columns of tiles that C has: one where it is no wider. */
-static int tile_columns(const Product *p) {
-    bool narrow = LLVMIsAConstantInt(p->n) &&
-                  LLVMConstIntGetSExtValue(p->n) <= TILE_SIDE && !p->s->user;
-    return narrow ? 1 : WIDE / TILE_SIDE;
-}
-
 static void sum_move(const Product *p, const Sums *s, int tile, bool load) {
     Emit *e = p->t.e;
     LLVMValueRef row = emit_mul(e, s->stride, emit_i64(e, tile / 2 * TILE_SIDE));
@@ -169,9 +162,7 @@ static void sum_move(const Product *p, const Sums *s, int tile, bool load) {
 }
 
 static void sums_move(const Product *p, const Sums *s, bool load) {
-    for (int t = 0; t < 4; t++) {
-        if (t % 2 < tile_columns(p)) sum_move(p, s, t, load);
-    }
+    for (int t = 0; t < 4; t++) sum_move(p, s, t, load);
 }
 
 static LLVMValueRef late(const Product *p, int what) {
@@ -252,7 +243,7 @@ static void load_turn(const Product *p, const GemmBlock *at, LLVMValueRef l, int
     for (int x = 0; x < 2; x++) {
         if (!n || parts_of_a[n] != parts_of_a[n - 1])
             load_a(p, x, part_of(p->s, parts_of_a, n), at->i, l);
-        if (x < tile_columns(p) && (!n || parts_of_b[n] != parts_of_b[n - 1]))
+        if (!n || parts_of_b[n] != parts_of_b[n - 1])
             load_b(p, x, part_of(p->s, parts_of_b, n), at->j, l);
     }
     if (!n && user && user->step) user->step(user->ctx, at, l);
@@ -265,9 +256,7 @@ static void dot(const Product *p, int tile) {
 static void dots_from(const Product *p, const GemmBlock *at, LLVMValueRef l, int n) {
     for (; n < turns_of(p->s); n++) {
         load_turn(p, at, l, n);
-        for (int t = 0; t < 4; t++) {
-            if (t % 2 < tile_columns(p)) dot(p, t);
-        }
+        for (int t = 0; t < 4; t++) dot(p, t);
     }
 }
 
@@ -317,7 +306,7 @@ static void block_vectors(const Product *p, const GemmBlock *block, Vector each)
     Loop r;
     LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, block->i), emit_i64(e, WIDE));
     loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
-    for (int x = 0; x < tile_columns(p); x++) {
+    for (int x = 0; x < 2; x++) {
         LLVMValueRef column = emit_add(e, block->j, emit_i64(e, x * TILE_SIDE));
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, p->n, column));
         GemmBlock at = {emit_add(e, block->i, r.i), column, mask, 1, 1};
@@ -353,10 +342,9 @@ static void vector_scaled(const Product *p, const GemmBlock *at, LLVMValueRef su
 /* Tiles go from C and to C, at its edges by way of the block that is put together. */
 static void block_of_c(const Product *p, const GemmBlock *at) {
     Emit *e = p->t.e;
-    LLVMValueRef high = emit_i64(e, WIDE),
-                 wide = emit_i64(e, tile_columns(p) * TILE_SIDE);
+    LLVMValueRef wide = emit_i64(e, WIDE);
     LLVMValueRef rows =
-        LLVMBuildICmp(e->b, LLVMIntSLT, emit_sub(e, p->m, at->i), high, "");
+        LLVMBuildICmp(e->b, LLVMIntSLT, emit_sub(e, p->m, at->i), wide, "");
     LLVMValueRef columns =
         LLVMBuildICmp(e->b, LLVMIntSLT, emit_sub(e, p->n, at->j), wide, "");
     LLVMValueRef edge = LLVMBuildOr(e->b, rows, columns, "");
