@@ -54,7 +54,7 @@ static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips
     if (!narrow) return x;
     const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
     x.v = x.k + blocks * ATTN_BLOCK_KEYS * attn_words(s);
-    x.floats = x.v + blocks * attn_tiled_words(s);
+    x.floats = x.v + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
     x.floats = align_up(x.floats);
     return x;
 }
@@ -192,7 +192,7 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
 LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
     Emit *e = a->e;
     LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
-    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s)));
+    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk)));
     return attn_f32(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), at);
 }
 
@@ -431,7 +431,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     if (attn_is_token(s)) return attn_token_emit(e, name, s);
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s, a.q_blocks);
-    if (keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a);
+    if (keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a, a.bk);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
     if (a.narrow) (a.tiles ? attn_tiles_emit : attn_pairs_emit)(&a, "pairs", false);

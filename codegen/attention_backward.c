@@ -32,20 +32,14 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
     x.dq = take(end, bq * s->dim);
     x.dk = take(end, s->tk * s->dim);
     x.dv = take(end, s->tk * s->dim);
-    x.k_tiles = take(end, (s->tk + bk - 1) / bk * attn_tiled_words(s));
+    x.k_tiles = take(end, (s->tk + bk - 1) / bk * attn_tiled_words(s, ATTN_BLOCK_KEYS));
     return x;
 }
 
-/* P and dS for one vector of queries at one key. */
-typedef struct Soft {
-    LLVMValueRef p, ds;
-} Soft;
-
-/* From S at `p_at` and dP at `ds_at`, with bf16 both without their factors. With dropout the
- * value that multiplied V was P / (1 - dropout) or 0, and dP goes the same way; delta already
- * contains it through o. */
-static Soft soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
-                        LLVMValueRef lse, LLVMValueRef delta, LLVMValueRef index) {
+/* With dropout the value that multiplied V was P / (1 - dropout) or 0, and dP goes the same way; delta
+ * already contains it through o. */
+Soft attn_soft(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at, LLVMValueRef lse,
+               LLVMValueRef delta, LLVMValueRef index) {
     Emit *e = a->e;
     LLVMValueRef s = emit_load(e, e->vf32, p_at, NULL, 4);
     LLVMValueRef dp = emit_load(e, e->vf32, ds_at, NULL, 4);
@@ -81,8 +75,8 @@ static Soft soft_at(const SoftColumns *c, LLVMValueRef key, int v) {
     LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
     LLVMValueRef s = attn_f32(a, emit_param(e, 0), row);
     LLVMValueRef ds = attn_f32(a, emit_param(e, 1), row);
-    return soft_vector(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at),
-                       c->lse[v], c->delta[v], index);
+    return attn_soft(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at), c->lse[v],
+                     c->delta[v], index);
 }
 
 /* P and dS replace S and dP. */

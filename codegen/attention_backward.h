@@ -34,5 +34,22 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq);
 
 /* name.soft(s, ds, work, keys, rng, index): P and dS of S and dP. */
 void attn_soft_emit(const Attn *a);
+/* P and dS for one vector of queries at one key, from S at `p_at` and dP at `ds_at`, with bf16 both
+ * without their factors; index: number of the probability of the first lane, for dropout. */
+typedef struct Soft {
+    LLVMValueRef p, ds;
+} Soft;
+Soft attn_soft(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at, LLVMValueRef lse,
+               LLVMValueRef delta, LLVMValueRef index);
+
+/* name.delta(do, o, lse, delta, lse_to, rows): per query scale * dO o, and lse * log2(e); lanes
+ * beyond the last query (rows may be 0) get an lse that makes P and dS 0. */
+void attn_delta_emit(const Attn *a);
+
+/* Blocks of queries in strips, and of so few keys that what a strip needs of them stays in the first
+ * cache until the next one: floats of a thread's scratch, and name.head with what it calls. */
+enum { ATTN_GRAD_STRIP_KEYS = 32 };
+int64_t attn_grad_strip_floats(const AttnShape *s, int64_t strips);
+void attn_grad_strips_emit(const Attn *a);
 
 #endif

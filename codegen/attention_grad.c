@@ -11,6 +11,7 @@
  * that are made once a head, and sum dQ turned as well: dQ^T += K^T dS. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
+#include "codegen/attention_weave.h"
 #include <float.h>
 #include <math.h>
 
@@ -24,23 +25,26 @@ static int64_t query_sums_floats(const AttnShape *s) {
     return parts > 1 ? round_up(parts * sums, 16) : 0;
 }
 
-int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
-    int64_t scratch = backward_scratch_of(s, attn_block_queries(s, vl)).floats;
-    return query_sums_floats(s) + threads * scratch;
+/* Of a thread, whatever CPU it is for. */
+static int64_t scratch_floats(const AttnShape *s, int64_t block) {
+    int64_t floats = backward_scratch_of(s, block).floats;
+    if (s->dt != DT_BF16 || block % ATTN_STRIP) return floats;
+    return MAX(floats, attn_grad_strip_floats(s, block / ATTN_STRIP));
 }
 
-/* name.delta(do, o, lse, work, rows): per query scale * dO o, and lse * log2(e); lanes
- * beyond the last query get an lse that makes P and dS 0. */
-static void delta_emit(const Attn *a) {
+int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
+    return query_sums_floats(s) + threads * scratch_floats(s, attn_block_queries(s, vl));
+}
+
+void attn_delta_emit(const Attn *a) {
     Emit *e = a->e;
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     int64_t dim = a->s.dim;
-    attn_func(a, "delta", "ppppi");
-    LLVMValueRef last = emit_sub(e, emit_param(e, 4), emit_i64(e, 1));
-    LLVMValueRef work = emit_param(e, 3), zero = LLVMConstNull(e->vf32);
+    attn_func(a, "delta", "pppppi");
+    LLVMValueRef last = emit_sub(e, emit_param(e, 5), emit_i64(e, 1));
+    LLVMValueRef zero = LLVMConstNull(e->vf32), none = emit_i64(e, 0);
     Loop l, c;
-    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->bq), 1, 0, NULL);
-    LLVMValueRef row = emit_imin(e, l.i, last);
+    loop_begin(e, &l, none, emit_i64(e, a->bq), 1, 0, NULL);
+    LLVMValueRef row = emit_imax(e, emit_imin(e, l.i, last), none);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, a->q_row));
     LLVMValueRef d = attn_element(a, emit_param(e, 0), at);
     LLVMValueRef o = attn_element(a, emit_param(e, 1), at);
@@ -58,8 +62,8 @@ static void delta_emit(const Attn *a) {
     lse = emit_fmul(e, lse, emit_f32(e, M_LOG2E));
     LLVMValueRef beyond = LLVMBuildICmp(e->b, LLVMIntSGT, l.i, last, "");
     lse = emit_select(e, beyond, emit_f32(e, FLT_MAX), lse);
-    emit_store(e, dot, attn_f32(a, emit_at(e, e->f32, work, x.delta), l.i), NULL, 4);
-    emit_store(e, lse, attn_f32(a, emit_at(e, e->f32, work, x.lse), l.i), NULL, 4);
+    emit_store(e, dot, attn_f32(a, emit_param(e, 3), l.i), NULL, 4);
+    emit_store(e, lse, attn_f32(a, emit_param(e, 4), l.i), NULL, 4);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
 }
@@ -152,7 +156,7 @@ static LLVMValueRef k_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef j0
     Emit *e = a->e;
     BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     LLVMValueRef at = emit_div(e, j0, emit_i64(e, a->bk));
-    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s)));
+    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk)));
     return attn_f32(a, scratch_at(a, work, x.k_tiles), at);
 }
 
@@ -293,7 +297,10 @@ static void queries_emit(const Attn *a) {
     if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSLT, range.from, range.to, ""));
     LLVMValueRef o = attn_element(a, attn_slot(a, ctx, SLOT_O), at);
     LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row);
-    attn_call(a, "delta", (LLVMValueRef[]){b.do_, o, lse, work, rows}, 5);
+    BackwardScratch x = backward_scratch_of(s, a->bq);
+    LLVMValueRef delta[] = {
+        b.do_, o, lse, scratch_at(a, work, x.delta), scratch_at(a, work, x.lse), rows};
+    attn_call(a, "delta", delta, 6);
     pack_queries(a, &b);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
@@ -407,7 +414,7 @@ static void body_emit(const Attn *a) {
     Emit *e = a->e;
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0), scratch = attn_slot(a, ctx, SLOT_WORK);
-    LLVMValueRef floats = emit_i64(e, backward_scratch_of(&a->s, a->bq).floats);
+    LLVMValueRef floats = emit_i64(e, scratch_floats(&a->s, a->bq * a->strips));
     scratch = emit_at(e, e->f32, scratch, query_sums_floats(&a->s));
     LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, emit_param(e, 3), floats));
     LLVMValueRef zero = emit_i64(e, 0), parts = emit_i64(e, a->parts);
@@ -439,23 +446,29 @@ static void narrow_emit(const Attn *a) {
     attn_round_emit(a, "round_kv", false);
 }
 
+/* name.head and what it calls for a block of queries and one of keys. */
+static void blocks_emit(const Attn *a) {
+    attn_scores_emit(a, "scores");
+    attn_scores_emit(a, "values");
+    if (a->narrow) narrow_emit(a);
+    attn_clear_emit(a, "clear_q", sums_row(a));
+    attn_clear_emit(a, "clear_kv", a->narrow ? a->s.dim : a->kv_row);
+    attn_soft_emit(a);
+    products_emit(a);
+    queries_emit(a);
+    head_emit(a);
+}
+
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s);
+    if (turns(&a) && attn_has_strips(&a)) attn_cut_strips(&a, ATTN_GRAD_STRIP_KEYS);
     attn_pack_emit(&a);
-    attn_scores_emit(&a, "scores");
-    attn_scores_emit(&a, "values");
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);
-    if (a.narrow) narrow_emit(&a);
-    attn_clear_emit(&a, "clear_q", sums_row(&a));
-    attn_clear_emit(&a, "clear_kv", a.narrow ? s->dim : a.kv_row);
-    delta_emit(&a);
-    attn_soft_emit(&a);
-    products_emit(&a);
-    queries_emit(&a);
-    head_emit(&a);
+    attn_delta_emit(&a);
+    (a.strips > 1 ? attn_grad_strips_emit : blocks_emit)(&a);
     body_emit(&a);
     if (a.parts > 1) attn_add_emit(&a, SLOT_DQ, SLOT_WORK, 0);
     AttnPhase items[] = {{"body", s->batch * s->kv_heads * a.parts},

@@ -182,20 +182,27 @@ void attn_rows_emit(const Attn *a, const char *part, bool from_q) {
     spans_emit(a, part, from_q, 1, a->words, rows_span);
 }
 
-static void pairs_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
-                       int64_t stride) {
+/* Words of rows r and r + 1, which is 0 if there is none. */
+static LLVMValueRef pair_of_rows(const Attn *a, LLVMValueRef r, LLVMValueRef c,
+                                 LLVMValueRef mask, int64_t stride) {
     Emit *e = a->e;
     LLVMTypeRef halves = emit_vec(e->i16, e->vl);
-    LLVMValueRef src = emit_param(e, 0), mask = width_mask(a, width), x[2];
+    LLVMValueRef src = emit_param(e, 0), x[2];
     LLVMValueRef next = emit_add(e, r, emit_i64(e, 1));
     LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 2), "");
     next = emit_select(e, there, next, r);
     x[0] = emit_load(e, halves, memory_at(a, src, r, c, stride), mask, 2);
     x[1] = emit_load(e, halves, memory_at(a, src, next, c, stride), mask, 2);
     x[1] = emit_select(e, there, x[1], LLVMConstNull(halves));
-    LLVMValueRef half = LLVMBuildLShr(e->b, r, emit_i64(e, 1), "");
+    return emit_pair_up(e, x[0], x[1]);
+}
+
+static void pairs_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
+                       int64_t stride) {
+    Emit *e = a->e;
+    LLVMValueRef mask = width_mask(a, width), half = emit_div(e, r, emit_i64(e, 2));
     LLVMValueRef to = scratch_at(a, emit_param(e, 1), half, c, a->s.dim);
-    emit_store(e, emit_pair_up(e, x[0], x[1]), to, mask, 4);
+    emit_store(e, pair_of_rows(a, r, c, mask, stride), to, mask, 4);
 }
 
 void attn_pairs_emit(const Attn *a, const char *part, bool from_q) {
@@ -211,12 +218,12 @@ static void clear(const Attn *a, LLVMValueRef dst, LLVMValueRef from, LLVMValueR
     loop_end(e, &l, NULL);
 }
 
-/* name.part(src, dst, rows): all of dst is cleared if it does not get all rows. */
-static void padded_begin(const Attn *a, const char *part, int64_t words) {
+/* name.part(src, dst, rows): dst, of so many words, is cleared if it gets less than all rows. */
+static void padded_begin(const Attn *a, const char *part, int64_t rows, int64_t words) {
     Emit *e = a->e;
     If f;
     attn_func(a, part, "ppi");
-    LLVMValueRef all = emit_i64(e, a->bk), zero = emit_i64(e, 0);
+    LLVMValueRef all = emit_i64(e, rows), zero = emit_i64(e, 0);
     if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, emit_param(e, 2), all, ""));
     clear(a, emit_param(e, 1), zero, emit_i64(e, words));
     if_end(e, &f);
@@ -226,8 +233,8 @@ int64_t attn_tiled_block(const Attn *a) {
     return round_up(a->bk / 2, TILE_SIDE) * 2 * TILE_SIDE;
 }
 
-int64_t attn_tiled_words(const AttnShape *s) {
-    return round_up(ATTN_BLOCK_KEYS / 2, TILE_SIDE) * round_up(s->dim, 2 * TILE_SIDE);
+int64_t attn_tiled_words(const AttnShape *s, int64_t keys) {
+    return round_up(keys / 2, TILE_SIDE) * round_up(s->dim, 2 * TILE_SIDE);
 }
 
 /* Pairs of rows r0.. and columns c.. of src, as a tile with columns for rows. whole: all rows of
@@ -274,7 +281,7 @@ void attn_tiles_emit(const Attn *a, const char *part, bool from_q) {
     Emit *e = a->e;
     const int step = 2 * TILE_SIDE;
     check(e->vl == TILE_SIDE);
-    padded_begin(a, part, attn_tiled_words(&a->s));
+    padded_begin(a, part, a->bk, attn_tiled_words(&a->s, a->bk));
     LLVMValueRef rows = emit_param(e, 2), whole = emit_i64(e, step);
     whole = emit_mul(e, emit_div(e, rows, whole), whole);
     spans(a, from_q, emit_i64(e, 0), whole, step, a->s.dim, whole_tile);
@@ -301,8 +308,61 @@ static void row_tile_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int wid
 
 void attn_row_tiles_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
-    padded_begin(a, part, a->bk * a->words);
+    padded_begin(a, part, a->bk, a->bk * a->words);
     spans(a, false, emit_i64(e, 0), emit_param(e, 2), 1, a->words, row_tile_span);
+    emit_ret(e, NULL);
+}
+
+static void pair_strips_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
+                             int64_t stride) {
+    Emit *e = a->e;
+    check(width == e->vl);
+    LLVMValueRef half = emit_div(e, r, emit_i64(e, 2));
+    LLVMValueRef at = emit_mul(e, c, emit_i64(e, a->strips * a->bq / 2));
+    at = emit_plus(e, at, half, e->vl);
+    emit_store(e, pair_of_rows(a, r, c, NULL, stride), attn_f32(a, emit_param(e, 1), at),
+               NULL, 4);
+}
+
+void attn_pair_strips_emit(const Attn *a, const char *part) {
+    Emit *e = a->e;
+    const int64_t block = a->strips * a->bq;
+    padded_begin(a, part, block, block / 2 * a->s.dim);
+    spans(a, true, emit_i64(e, 0), emit_param(e, 2), 2, a->s.dim, pair_strips_span);
+    emit_ret(e, NULL);
+}
+
+/* 32 numbers of row r, from c on. */
+static void round_strips_line(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
+    Emit *e = a->e;
+    const int64_t strip = round_up(a->s.tk, a->bk) * TILE_SIDE;
+    LLVMValueRef at =
+        emit_mul(e, emit_div(e, c, emit_i64(e, TILE_SIDE)), emit_i64(e, strip));
+    LLVMValueRef from = attn_f32(a, emit_param(e, 0), emit_plus(e, at, r, TILE_SIDE)),
+                 x[2];
+    for (int i = 0; i < 2; i++)
+        x[i] = emit_load(e, e->vf32, emit_at(e, e->f32, from, i * strip), NULL, 4);
+    LLVMValueRef to = memory_at(a, emit_param(e, 1), r, c, a->kv_row);
+    LLVMValueRef line = emit_to_bf16_both(e, x[0], x[1]);
+    If begins;
+    if_begin(e, &begins, emit_begins_line(e, to));
+    emit_stream(e, line, to);
+    if_else(e, &begins);
+    emit_store(e, line, to, NULL, 2);
+    if_end(e, &begins);
+}
+
+void attn_round_strips_emit(const Attn *a, const char *part) {
+    Emit *e = a->e;
+    Loop r, c;
+    check(a->s.dim % (2 * TILE_SIDE) == 0);
+    attn_func(a, part, "ppi");
+    loop_begin(e, &r, emit_i64(e, 0), emit_param(e, 2), 1, 0, NULL);
+    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->s.dim), 2 * TILE_SIDE, 0, NULL);
+    round_strips_line(a, r.i, c.i);
+    loop_end(e, &c, NULL);
+    loop_end(e, &r, NULL);
+    emit_stream_end(e);
     emit_ret(e, NULL);
 }
 

@@ -28,12 +28,18 @@ void attn_pairs_emit(const Attn *a, const char *part, bool from_q);
  * registers. */
 void attn_tiles_emit(const Attn *a, const char *part, bool from_q);
 int64_t attn_tiled_block(const Attn *a);
-/* Words of all tiles of a block of keys. */
-int64_t attn_tiled_words(const AttnShape *s);
+/* Words of all tiles of a block of so many keys. */
+int64_t attn_tiled_words(const AttnShape *s, int64_t keys);
 /* name.PART(src, dst, rows): the same of src's rows as they are, 32 of them a block of
  * attn_row_block words. An even head. */
 void attn_row_tiles_emit(const Attn *a, const char *part);
 int64_t attn_row_block(const Attn *a);
+/* For strips (attention_weave.h). name.PART(src, dst, rows): pairs of src's rows, of q, in strips of 16
+ * numbers of the head, with zeros for what a block of queries lacks. */
+void attn_pair_strips_emit(const Attn *a, const char *part);
+/* name.PART(src, dst, rows): dst's rows = src, f32, rounded, which has strips of 16 numbers of the
+ * head, each with the rows of all blocks of keys. */
+void attn_round_strips_emit(const Attn *a, const char *part);
 /* name.PART(src, dst, rows): dst's rows = src[rows][dim], f32, rounded. */
 void attn_round_emit(const Attn *a, const char *part, bool from_q);
 

@@ -17,9 +17,11 @@ typedef struct Queries {
     StripMasks at;
 } Queries;
 
+/* turn: what only lives until the next strip but one is in the first two strips' parts, in turns, so
+ * that it stays in the first cache. */
 typedef struct Strip {
     const Attn *a;
-    LLVMValueRef work, top, sum[SUMS];
+    LLVMValueRef work, turn, top, sum[SUMS];
     ForwardScratch x;
 } Strip;
 
@@ -27,10 +29,16 @@ static LLVMValueRef in_strip(const Strip *x, int64_t at) {
     return emit_at(x->a->e, x->a->e->f32, x->work, at);
 }
 
+static LLVMValueRef in_turn(const Strip *x, int64_t at) {
+    return emit_at(x->a->e, x->a->e->f32, x->turn, at);
+}
+
 static Strip strip_of(const Queries *q, LLVMValueRef n) {
     Emit *e = q->a->e;
     Strip x = {.a = q->a, .x = q->x};
-    x.work = attn_f32(q->a, q->work, emit_mul(e, n, emit_i64(e, q->x.strip)));
+    LLVMValueRef floats = emit_i64(e, q->x.strip), two = emit_i64(e, 2);
+    x.work = attn_f32(q->a, q->work, emit_mul(e, n, floats));
+    x.turn = attn_f32(q->a, q->work, emit_mul(e, emit_rem(e, n, two), floats));
     return x;
 }
 
@@ -40,7 +48,7 @@ static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef
     LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, q->a->bk * q->a->words));
     return (WeaveProduct){.a = attn_f32(q->a, q->keys, tiles),
                           .b = in_strip(&x, x.x.packed),
-                          .c = in_strip(&x, x.x.s),
+                          .c = in_turn(&x, x.x.s),
                           .rows = q->a->bk,
                           .pairs = q->a->words};
 }
@@ -48,9 +56,10 @@ static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef
 static WeaveProduct values_of(const Queries *q, LLVMValueRef block, LLVMValueRef n) {
     Emit *e = q->a->e;
     Strip x = strip_of(q, n);
-    LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, attn_tiled_words(&q->a->s)));
+    LLVMValueRef tiles =
+        emit_mul(e, block, emit_i64(e, attn_tiled_words(&q->a->s, q->a->bk)));
     return (WeaveProduct){.a = attn_f32(q->a, q->values, tiles),
-                          .b = in_strip(&x, x.x.p),
+                          .b = in_turn(&x, x.x.p),
                           .c = in_strip(&x, x.x.out),
                           .rows = q->a->s.dim,
                           .pairs = q->a->bk / 2,
@@ -61,7 +70,7 @@ static LLVMValueRef largest(const Strip *x) {
     Emit *e = x->a->e;
     LLVMValueRef top[SUMS];
     for (int key = 0; key < x->a->bk; key++) {
-        LLVMValueRef from = in_strip(x, x->x.s + key * x->a->bq);
+        LLVMValueRef from = in_turn(x, x->x.s + key * x->a->bq);
         LLVMValueRef score = emit_load(e, e->vf32, from, NULL, 4);
         const int i = key % SUMS;
         top[i] = key < SUMS ? score : emit_fmax(e, score, top[i]);
@@ -92,8 +101,8 @@ static void decay(const Strip *x, LLVMValueRef old, LLVMValueRef any) {
 
 static void two_keys(void *ctx, int i) {
     Strip *x = ctx;
-    LLVMValueRef from = in_strip(x, x->x.s + 2 * i * x->a->bq);
-    LLVMValueRef to = in_strip(x, x->x.p + i * x->a->bq);
+    LLVMValueRef from = in_turn(x, x->x.s + 2 * i * x->a->bq);
+    LLVMValueRef to = in_turn(x, x->x.p + i * x->a->bq);
     attn_pair_of_keys(x->a, from, to, x->top, &x->sum[2 * i % SUMS]);
 }
 
@@ -104,7 +113,7 @@ static void strip(void *ctx, const StripAt *at) {
     Strip x = strip_of(q, at->strip);
     LLVMValueRef sum = in_strip(&x, x.x.sum), any = NULL;
     LLVMValueRef old = emit_load(e, e->vf32, in_strip(&x, x.x.max), NULL, 4);
-    attn_strip_masks(a, in_strip(&x, x.x.s), at, &q->at);
+    attn_strip_masks(a, in_turn(&x, x.x.s), at, &q->at);
     x.top = attn_maximum(a, old, largest(&x), &any);
     decay(&x, old, any);
     x.sum[0] = emit_load(e, e->vf32, sum, NULL, 4);

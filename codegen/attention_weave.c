@@ -96,12 +96,13 @@ bool attn_has_strips(const Attn *a) {
     const AttnShape *s = &a->s;
     const bool whole = s->dim % (2 * TILE_SIDE) == 0 && a->bq % ATTN_STRIP == 0;
     const bool plain = !s->window && s->dropout == 0 && a->parts == 1 && a->times > 0;
-    return a->rows_in_place && whole && plain && a->bq >= 3 * ATTN_STRIP;
+    return a->rows_in_place && whole && plain && a->bq >= 4 * ATTN_STRIP;
 }
 
-void attn_cut_strips(Attn *a) {
+void attn_cut_strips(Attn *a, int64_t keys) {
     a->strips = a->bq / ATTN_STRIP;
     a->bq = ATTN_STRIP;
+    a->bk = keys;
 }
 
 StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows) {

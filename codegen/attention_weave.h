@@ -26,8 +26,8 @@ void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
 
 /* Can blocks be cut into strips, for whose products nothing is put together first? */
 bool attn_has_strips(const Attn *a);
-/* A block cut that way; bq becomes that of a strip. */
-void attn_cut_strips(Attn *a);
+/* A block cut that way, and blocks of `keys` keys: bq and bk are those of a strip then. */
+void attn_cut_strips(Attn *a, int64_t keys);
 /* Queries of strip n of a block that has so many: its first one, how many it has, maybe 0; a strip
  * beyond the last query has that one to read, `some` (at least 1) from `from` on. */
 typedef struct StripRows {

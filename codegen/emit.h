@@ -137,6 +137,7 @@ void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask
  * f32 of those. */
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
+LLVMValueRef emit_to_bf16_both(Emit *e, LLVMValueRef first, LLVMValueRef second);
 LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded);
 LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits);

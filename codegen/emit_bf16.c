@@ -125,24 +125,25 @@ LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second) {
     return LLVMBuildOr(e->b, low, high, "");
 }
 
-/* The instruction rounds both to one vector, one behind the other. */
-static LLVMValueRef pairs_by_instruction(Emit *e, LLVMValueRef first,
-                                         LLVMValueRef second) {
-    enum { LANES = 16 };
-    LLVMTypeRef halves = emit_vec(e->i16, 2 * LANES);
-    LLVMValueRef args[] = {second, first}, lane[2 * LANES];
+LLVMValueRef emit_to_bf16_both(Emit *e, LLVMValueRef first, LLVMValueRef second) {
+    if (!has_instruction(e, first) || emit_lanes(first) != e->register_lanes)
+        return emit_join(e, emit_to_bf16(e, first), emit_to_bf16(e, second));
+    LLVMValueRef args[] = {second, first};
     LLVMValueRef both =
         emit_intrinsic(e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", NULL, 0, args, 2);
-    both = LLVMBuildBitCast(e->b, both, halves, "");
-    for (int i = 0; i < 2 * LANES; i++) lane[i] = emit_i32(e, i / 2 + i % 2 * LANES);
-    LLVMValueRef order = LLVMConstVector(lane, 2 * LANES);
-    both = LLVMBuildShuffleVector(e->b, both, LLVMGetUndef(halves), order, "");
-    return LLVMBuildBitCast(e->b, both, e->vi32, "");
+    return LLVMBuildBitCast(e->b, both, emit_vec(e->i16, 2 * e->register_lanes), "");
 }
 
 LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second) {
-    if (has_instruction(e, first) && emit_lanes(first) == e->register_lanes)
-        return pairs_by_instruction(e, first, second);
+    enum { LANES = 16 };
+    if (has_instruction(e, first) && emit_lanes(first) == LANES) {
+        LLVMValueRef both = emit_to_bf16_both(e, first, second), lane[2 * LANES];
+        for (int i = 0; i < 2 * LANES; i++) lane[i] = emit_i32(e, i / 2 + i % 2 * LANES);
+        LLVMValueRef order = LLVMConstVector(lane, 2 * LANES);
+        LLVMValueRef none = LLVMGetUndef(LLVMTypeOf(both));
+        both = LLVMBuildShuffleVector(e->b, both, none, order, "");
+        return LLVMBuildBitCast(e->b, both, e->vi32, "");
+    }
     LLVMValueRef low = shift_down(e, bits_of(e, emit_round_bf16(e, first)));
     return LLVMBuildOr(e->b, low, bits_of(e, emit_round_bf16(e, second)), "");
 }

@@ -1,0 +1,387 @@
+/* attention_grad_strips.c - attention backward strip by strip: while P and dS of 16 queries are made,
+ * tile registers have S and dP of the next 16 and dQ of the 16 before; behind the last strip of a
+ * block dV and dK follow. All operands are in tiles, with zeros for what the last blocks lack, and
+ * sums in strips: of 16 queries, or of 16 numbers of a head for dV and dK. */
+#include "codegen/attention_backward.h"
+#include "codegen/attention_pack.h"
+#include "codegen/attention_weave.h"
+#include "codegen/tile_ops.h"
+#include <math.h>
+
+enum { KEYS = ATTN_GRAD_STRIP_KEYS };
+
+/* A thread's scratch, in floats from its start: a strip's part, and what all have. p, ds: of a block
+ * in tiles; ds_pairs: a strip of pairs of keys. q_pairs, do_pairs: strips of pairs of queries. */
+typedef struct StripScratch {
+    int64_t q, out, s, dp, ds_pairs, dq, delta, lse, strip;
+    int64_t p, ds, q_pairs, do_pairs, dk, dv, k_rows, v_rows, k_turned, floats;
+} StripScratch;
+
+static StripScratch scratch_of(const AttnShape *s, int64_t strips) {
+    StripScratch x = {0};
+    const int64_t words = attn_words(s), keys = round_up(s->tk, KEYS), n = ATTN_STRIP;
+    x.out = x.q + words * n;
+    x.s = x.out + words * n;
+    x.dp = x.s + KEYS * n;
+    x.ds_pairs = x.dp + KEYS * n;
+    x.dq = x.ds_pairs + KEYS / 2 * n;
+    x.delta = x.dq + s->dim * n;
+    x.lse = x.delta + n;
+    x.strip = align_up(x.lse + n);
+    x.p = x.strip * strips;
+    x.ds = x.p + KEYS * strips * n / 2;
+    x.q_pairs = x.ds + KEYS * strips * n / 2;
+    x.do_pairs = x.q_pairs + s->dim * strips * n / 2;
+    x.dk = x.do_pairs + s->dim * strips * n / 2;
+    x.dv = x.dk + s->dim * keys;
+    x.k_rows = x.dv + s->dim * keys;
+    x.v_rows = x.k_rows + words * keys;
+    x.k_turned = x.v_rows + words * keys;
+    x.floats = align_up(x.k_turned + keys / KEYS * attn_tiled_words(s, KEYS));
+    return x;
+}
+
+int64_t attn_grad_strip_floats(const AttnShape *s, int64_t strips) {
+    return scratch_of(s, strips).floats;
+}
+
+/* A block of queries on its way over the keys. */
+typedef struct Queries {
+    const Attn *a;
+    StripScratch x;
+    LLVMValueRef work;
+    LLVMValueRef left; /* queries from its first one on */
+    StripMasks at;
+} Queries;
+
+/* turn: what only lives until the next strip but one is in the first two strips' parts, in turns, so
+ * that it stays in the first cache. */
+typedef struct Strip {
+    const Queries *q;
+    LLVMValueRef work, turn, delta, lse;
+    LLVMValueRef p, ds; /* its words of the first row in tiles */
+} Strip;
+
+static LLVMValueRef shared(const Queries *q, int64_t at) {
+    return emit_at(q->a->e, q->a->e->f32, q->work, at);
+}
+
+static LLVMValueRef in_strip(const Strip *x, int64_t at) {
+    return emit_at(x->q->a->e, x->q->a->e->f32, x->work, at);
+}
+
+static Strip strip_of(const Queries *q, LLVMValueRef n) {
+    Emit *e = q->a->e;
+    Strip x = {.q = q};
+    LLVMValueRef floats = emit_i64(e, q->x.strip), two = emit_i64(e, 2);
+    x.work = attn_f32(q->a, q->work, emit_mul(e, n, floats));
+    x.turn = attn_f32(q->a, q->work, emit_mul(e, emit_rem(e, n, two), floats));
+    return x;
+}
+
+static LLVMValueRef in_turn(const Strip *x, int64_t at) {
+    return emit_at(x->q->a->e, x->q->a->e->f32, x->turn, at);
+}
+
+/* Tiles of block `block`, of so many words each, that begin at float `at` of the scratch. */
+static LLVMValueRef tiles_at(const Queries *q, int64_t at, LLVMValueRef block,
+                             int64_t words) {
+    Emit *e = q->a->e;
+    return attn_f32(q->a, shared(q, at), emit_mul(e, block, emit_i64(e, words)));
+}
+
+/* S of Q, or dP of dO. */
+static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
+                              bool of_values) {
+    const Attn *a = q->a;
+    Strip x = strip_of(q, n);
+    int64_t rows = of_values ? q->x.v_rows : q->x.k_rows;
+    return (WeaveProduct){.a = tiles_at(q, rows, block, a->bk * a->words),
+                          .b = in_strip(&x, of_values ? q->x.out : q->x.q),
+                          .c = in_turn(&x, of_values ? q->x.dp : q->x.s),
+                          .rows = a->bk,
+                          .pairs = a->words};
+}
+
+static WeaveProduct query_sums_of(const Queries *q, LLVMValueRef block, LLVMValueRef n) {
+    const Attn *a = q->a;
+    Strip x = strip_of(q, n);
+    return (WeaveProduct){
+        .a = tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk)),
+        .b = in_turn(&x, q->x.ds_pairs),
+        .c = in_strip(&x, q->x.dq),
+        .rows = a->s.dim,
+        .pairs = a->bk / 2,
+        .adds = true};
+}
+
+/* Strip d of dV or dK: numbers from 16 d on of the head. */
+static WeaveProduct key_sums_of(const Queries *q, LLVMValueRef block, LLVMValueRef d,
+                                bool of_values) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    const int64_t pairs = a->strips * ATTN_STRIP / 2, keys = round_up(a->s.tk, a->bk);
+    LLVMValueRef b = shared(q, of_values ? q->x.do_pairs : q->x.q_pairs);
+    LLVMValueRef c = shared(q, of_values ? q->x.dv : q->x.dk);
+    LLVMValueRef row = emit_mul(e, block, emit_i64(e, a->bk));
+    row = emit_plus(e, row, d, keys);
+    return (WeaveProduct){
+        .a = shared(q, of_values ? q->x.p : q->x.ds),
+        .b = attn_f32(a, b, emit_mul(e, d, emit_i64(e, pairs * ATTN_STRIP))),
+        .c = attn_f32(a, c, emit_mul(e, row, emit_i64(e, ATTN_STRIP))),
+        .rows = a->bk,
+        .pairs = pairs,
+        .adds = true};
+}
+
+static void key_sums(const Queries *q, LLVMValueRef block) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    Loop d;
+    loop_begin(e, &d, emit_i64(e, 0), emit_i64(e, a->s.dim / ATTN_STRIP), 1, 0, NULL);
+    WeaveProduct product[] = {key_sums_of(q, block, d.i, true),
+                              key_sums_of(q, block, d.i, false)};
+    attn_weave(a, product, 2, 0, NULL, NULL);
+    loop_end(e, &d, NULL);
+}
+
+/* Where a row of P and dS in tiles has the words of the first strip. */
+static int64_t row_in_tiles(const Attn *a, int64_t key) {
+    const int64_t block = 2 * TILE_SIDE, words = a->strips * ATTN_STRIP / 2;
+    return key / block * (words * block) + key % block * TILE_SIDE;
+}
+
+/* Rows `key` and the next one of P or dS in tiles. */
+static void store_rows(const Strip *x, LLVMValueRef tiles, int64_t key,
+                       LLVMValueRef first, LLVMValueRef second) {
+    Emit *e = x->q->a->e;
+    LLVMValueRef both = emit_to_bf16_both(e, first, second);
+    for (int n = 0; n < 2; n++) {
+        LLVMValueRef to = emit_at(e, e->f32, tiles, row_in_tiles(x->q->a, key + n));
+        emit_store(e, emit_part(e, both, n * ATTN_STRIP, ATTN_STRIP), to, NULL, 2);
+    }
+}
+
+static void two_keys(void *ctx, int i) {
+    const Strip *x = ctx;
+    const Queries *q = x->q;
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    Soft soft[2];
+    for (int n = 0; n < 2; n++) {
+        const int64_t at = (2 * i + n) * ATTN_STRIP;
+        soft[n] = attn_soft(a, in_turn(x, q->x.s + at), in_turn(x, q->x.dp + at), x->lse,
+                            x->delta, NULL);
+    }
+    store_rows(x, x->p, 2 * i, soft[0].p, soft[1].p);
+    store_rows(x, x->ds, 2 * i, soft[0].ds, soft[1].ds);
+    LLVMValueRef pairs = in_turn(x, q->x.ds_pairs + i * ATTN_STRIP);
+    emit_store(e, emit_to_pairs(e, soft[0].ds, soft[1].ds), pairs, NULL, 4);
+}
+
+static void strip(void *ctx, const StripAt *at) {
+    const Queries *q = ctx;
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    Strip x = strip_of(q, at->strip);
+    LLVMValueRef two = emit_i64(e, 2), half = emit_i64(e, ATTN_STRIP / 2);
+    LLVMValueRef tile =
+        emit_mul(e, emit_div(e, at->strip, two), emit_i64(e, 2 * TILE_WORDS));
+    tile = emit_add(e, tile, emit_mul(e, emit_rem(e, at->strip, two), half));
+    x.p = attn_f32(a, shared(q, q->x.p), tile);
+    x.ds = attn_f32(a, shared(q, q->x.ds), tile);
+    x.delta = emit_load(e, e->vf32, in_strip(&x, q->x.delta), NULL, 4);
+    x.lse = emit_load(e, e->vf32, in_strip(&x, q->x.lse), NULL, 4);
+    attn_strip_masks(a, in_turn(&x, q->x.s), at, &q->at);
+    WeaveProduct product[] = {scores_of(q, at->next_block, at->next_strip, false),
+                              scores_of(q, at->next_block, at->next_strip, true),
+                              query_sums_of(q, at->last_block, at->last_strip)};
+    attn_weave(a, product, at->first ? 2 : 3, (int)a->bk / 2, two_keys, &x);
+    If last;
+    LLVMValueRef end = emit_i64(e, a->strips - 1);
+    if_begin(e, &last, LLVMBuildICmp(e->b, LLVMIntEQ, at->strip, end, ""));
+    key_sums(q, at->block);
+    if_end(e, &last);
+}
+
+/* Strips of all blocks of keys (i64, at least 1). */
+static void walk(const Queries *q, LLVMValueRef blocks) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    LLVMValueRef zero = emit_i64(e, 0), last = emit_sub(e, blocks, emit_i64(e, 1));
+    WeaveProduct scores[] = {scores_of(q, zero, zero, false),
+                             scores_of(q, zero, zero, true)};
+    attn_weave(a, scores, 2, 0, NULL, NULL);
+    attn_walk_strips(a, blocks, strip, (void *)(uintptr_t)q);
+    WeaveProduct sums = query_sums_of(q, last, emit_i64(e, a->strips - 1));
+    attn_weave(a, &sums, 1, 0, NULL, NULL);
+}
+
+/* The tensors of a block of queries, from its first one on. */
+typedef struct Rows {
+    LLVMValueRef q, d_o, o, lse, dq;
+} Rows;
+
+/* Rows of strip n of the next block of queries, into the second cache. */
+static void fetch_next(const Queries *q, const Rows *t, LLVMValueRef n) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    const LLVMValueRef tensor[] = {t->q, t->d_o, t->o};
+    If there;
+    Loop r;
+    const int64_t block = a->strips * a->bq;
+    LLVMValueRef all = emit_sub(e, q->left, emit_i64(e, block));
+    if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSGE, all, emit_i64(e, block), ""));
+    LLVMValueRef lane = emit_mul(e, n, emit_i64(e, a->bq));
+    loop_begin(e, &r, emit_i64(e, 0), emit_i64(e, a->bq), 1, 0, NULL);
+    LLVMValueRef at =
+        emit_plus(e, emit_i64(e, block * a->q_row), emit_add(e, lane, r.i), a->q_row);
+    for (int i = 0; i < ARRAY_LEN(tensor); i++) {
+        LLVMValueRef row = attn_element(a, tensor[i], at);
+        for (int64_t byte = 0; byte < 2 * a->s.dim; byte += EMIT_LINE_BYTES)
+            emit_prefetch(e, emit_at(e, e->i8, row, byte), false, 2);
+    }
+    loop_end(e, &r, NULL);
+    if_end(e, &there);
+}
+
+/* Strip n to scratch. */
+static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    Strip x = strip_of(q, n);
+    StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
+    LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
+    LLVMValueRef d_o = attn_element(a, t->d_o, from), scale = emit_f32(e, a->s.scale);
+    fetch_next(q, t, n);
+    LLVMValueRef lse = attn_f32(a, t->lse, emit_mul(e, r.from, emit_i64(e, a->s.heads)));
+    LLVMValueRef delta[] = {d_o,
+                            attn_element(a, t->o, from),
+                            lse,
+                            in_strip(&x, q->x.delta),
+                            in_strip(&x, q->x.lse),
+                            r.rows};
+    attn_call(a, "delta", delta, 6);
+    LLVMValueRef pack_q[] = {attn_element(a, t->q, from), in_strip(&x, q->x.q), r.some,
+                             scale};
+    LLVMValueRef pack_do[] = {d_o, in_strip(&x, q->x.out), r.some, scale};
+    attn_call(a, "pack", pack_q, 4);
+    attn_call(a, "pack", pack_do, 4);
+    LLVMValueRef lines = emit_i64(e, ATTN_STRIP); /* of so many numbers as a head has */
+    attn_call(a, "clear", (LLVMValueRef[]){in_strip(&x, q->x.dq), lines}, 2);
+}
+
+/* name.queries(ctx, work, b, h, block): one block of queries of head h. */
+static void queries_emit(const Attn *a) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    attn_func(a, "queries", "ppiii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), zero = emit_i64(e, 0);
+    LLVMValueRef b = emit_param(e, 2), h = emit_param(e, 3);
+    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
+    LLVMValueRef queries = emit_i64(e, a->strips * a->bq), tq = emit_i64(e, s->tq);
+    LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), queries);
+    LLVMValueRef rows = emit_imin(e, emit_sub(e, tq, i0), queries);
+    LLVMValueRef row = emit_add(e, emit_mul(e, b, tq), i0);
+    row = emit_add(e, emit_mul(e, row, emit_i64(e, s->heads)), h);
+    LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
+    Rows t = {attn_element(a, attn_slot(a, ctx, SLOT_Q), at),
+              attn_element(a, attn_slot(a, ctx, SLOT_DO), at),
+              attn_element(a, attn_slot(a, ctx, SLOT_O), at),
+              attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row),
+              attn_element(a, attn_slot(a, ctx, SLOT_DQ), at)};
+    Queries q = {.a = a, .x = scratch_of(s, a->strips), .work = work};
+    q.left = emit_sub(e, tq, i0);
+    q.at = (StripMasks){.ahead = attn_ahead(a, &origin, i0)};
+    q.at.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, b, i0, rows);
+    AttnRange range = attn_range(a, &origin, i0, rows);
+    Loop n;
+    loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
+    begin(&q, &t, n.i);
+    loop_end(e, &n, NULL);
+    If some;
+    LLVMValueRef blocks = emit_add(e, range.to, emit_i64(e, a->bk - 1));
+    blocks = emit_div(e, emit_imax(e, blocks, zero), emit_i64(e, a->bk));
+    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSGT, blocks, zero, ""));
+    attn_call(a, "query_pairs", (LLVMValueRef[]){t.q, shared(&q, q.x.q_pairs), rows}, 3);
+    attn_call(a, "query_pairs", (LLVMValueRef[]){t.d_o, shared(&q, q.x.do_pairs), rows},
+              3);
+    walk(&q, blocks);
+    if_end(e, &some);
+    loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
+    Strip x = strip_of(&q, n.i);
+    StripRows r = attn_strip_rows(a, n.i, rows);
+    LLVMValueRef to = attn_element(a, t.dq, emit_mul(e, r.lane, emit_i64(e, a->q_row)));
+    attn_call(a, "round_q", (LLVMValueRef[]){in_strip(&x, q.x.dq), to, r.rows}, 3);
+    loop_end(e, &n, NULL);
+    emit_ret(e, NULL);
+}
+
+/* Keys and values of the kv head that starts at element `kv` to tiles, but those that no query
+ * sees. */
+static void keys_to_tiles(const Queries *q, LLVMValueRef ctx, LLVMValueRef kv,
+                          const AttnOrigin *origin) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    Loop l;
+    const int64_t last = (a->q_blocks - 1) * a->strips * a->bq;
+    AttnRange seen =
+        attn_range(a, origin, emit_i64(e, last), emit_i64(e, a->s.tq - last));
+    loop_begin(e, &l, emit_i64(e, 0), seen.to, a->bk, 0, NULL);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, seen.to, l.i), emit_i64(e, a->bk));
+    LLVMValueRef block = emit_div(e, l.i, emit_i64(e, a->bk));
+    LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
+    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, SLOT_K), at);
+    LLVMValueRef v = attn_element(a, attn_slot(a, ctx, SLOT_V), at);
+    LLVMValueRef k_rows = tiles_at(q, q->x.k_rows, block, a->bk * a->words);
+    LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block, a->bk * a->words);
+    LLVMValueRef turned =
+        tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk));
+    attn_call(a, "row_tiles", (LLVMValueRef[]){k, k_rows, keys}, 3);
+    attn_call(a, "row_tiles", (LLVMValueRef[]){v, v_rows, keys}, 3);
+    attn_call(a, "turn_keys", (LLVMValueRef[]){k, turned, keys}, 3);
+    loop_end(e, &l, NULL);
+}
+
+/* name.head(ctx, work, pair, ...): a pair of sequence and kv head, with all query heads that use
+ * it; keys are not in parts. */
+static void head_emit(const Attn *a) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    LLVMValueRef zero = emit_i64(e, 0), group = emit_i64(e, s->heads / s->kv_heads);
+    LLVMValueRef kv_heads = emit_i64(e, s->kv_heads), keys = emit_i64(e, s->tk);
+    attn_func(a, "head", "ppiiiii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), pair = emit_param(e, 2);
+    LLVMValueRef b = emit_div(e, pair, kv_heads), kv_head = emit_rem(e, pair, kv_heads);
+    LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
+    kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
+    Queries q = {.a = a, .x = scratch_of(s, a->strips), .work = work};
+    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
+    LLVMValueRef all = emit_i64(e, round_up(s->tk, a->bk));
+    attn_call(a, "clear", (LLVMValueRef[]){shared(&q, q.x.dk), all}, 2);
+    attn_call(a, "clear", (LLVMValueRef[]){shared(&q, q.x.dv), all}, 2);
+    keys_to_tiles(&q, ctx, kv, &origin);
+    Loop g, i;
+    loop_begin(e, &g, zero, group, 1, 0, NULL);
+    LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
+    loop_begin(e, &i, zero, emit_i64(e, a->q_blocks), 1, 0, NULL);
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, b, h, i.i}, 5);
+    loop_end(e, &i, NULL);
+    loop_end(e, &g, NULL);
+    LLVMValueRef dk = attn_element(a, attn_slot(a, ctx, SLOT_DK), kv);
+    LLVMValueRef dv = attn_element(a, attn_slot(a, ctx, SLOT_DV), kv);
+    attn_call(a, "round_kv", (LLVMValueRef[]){shared(&q, q.x.dk), dk, keys}, 3);
+    attn_call(a, "round_kv", (LLVMValueRef[]){shared(&q, q.x.dv), dv, keys}, 3);
+    emit_ret(e, NULL);
+}
+
+void attn_grad_strips_emit(const Attn *a) {
+    attn_row_tiles_emit(a, "row_tiles");
+    attn_tiles_emit(a, "turn_keys", false);
+    attn_pair_strips_emit(a, "query_pairs");
+    attn_turn_emit(a, "round_q");
+    attn_round_strips_emit(a, "round_kv");
+    attn_clear_emit(a, "clear", a->s.dim);
+    queries_emit(a);
+    head_emit(a);
+}
