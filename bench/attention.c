@@ -7,8 +7,8 @@
  * With --token it is one query of 1 and of 8 sequences against that many keys, in caches
  * that together are larger than those of the CPU: bytes of keys and values a second, as a
  * share of what a[i] = b[i] + c * d[i] moves.
- * The peak is measured before and after each row. A bf16 unit has twice the peak of f32,
- * so its rows show the share of that too. */
+ * The peaks are measured before and after each row: of f32's multiply-adds and, for rows of bf16, of
+ * the CPU's unit for these. */
 #include "codegen/attention.h"
 #include "base/rng.h"
 #include "codegen/rt_call.h"
@@ -107,24 +107,28 @@ static double seconds_of(Bench *b, bool grad) {
     return best;
 }
 
-static double peak_of(int threads) {
-    double best = 0;
-    for (int i = 0; i < 3; i++) best = fmax(best, bench_fma_peak(threads, PEAK_SECONDS));
-    return best;
+static void peaks_of(int threads, double *f32, double *bf16, const char **unit) {
+    for (int i = 0; i < 3; i++) {
+        *f32 = fmax(*f32, bench_fma_peak(threads, PEAK_SECONDS));
+        *bf16 = fmax(*bf16, bench_bf16_peak(threads, PEAK_SECONDS, unit));
+    }
 }
 
 static void row(Bench *b, bool grad, int threads) {
     const AttnShape *s = &b->s;
-    double products = grad ? 5 : 2, peak = peak_of(threads);
+    double products = grad ? 5 : 2, peak = 0, narrow = 0;
+    const char *unit = NULL;
+    peaks_of(threads, &peak, &narrow, &unit);
     double seen = (double)(s->window ? MIN(s->window, s->tk) : s->tk);
     double pairs = (double)(s->batch * s->heads) * seen * ((double)s->tk - seen / 2);
     double flops = products * 2 * pairs * (double)s->dim;
     double seconds = seconds_of(b, grad), rate = flops / seconds * 1e-9;
-    peak = fmax(peak, peak_of(threads));
+    peaks_of(threads, &peak, &narrow, &unit);
     printf("  %-4s %-8s %8.2f ms %8.1f GFLOP/s, %.3f of the f32 peak of %.1f",
            dtype_name[s->dt], grad ? "backward" : "forward", seconds * 1e3, rate,
            rate / peak, peak);
-    if (s->dt == DT_BF16) printf(", %.3f of twice that", rate / peak / 2);
+    if (s->dt == DT_BF16 && narrow > 0)
+        printf(", %.3f of that of %s, %.1f", rate / narrow, unit, narrow);
     printf("\n");
 }
 
