@@ -431,7 +431,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     if (attn_is_token(s)) return attn_token_emit(e, name, s);
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s, a.q_blocks);
-    if (keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a, a.bk);
+    if (keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a, a.bq, a.bk);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
     if (a.narrow) (a.tiles ? attn_tiles_emit : attn_pairs_emit)(&a, "pairs", false);

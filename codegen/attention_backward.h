@@ -49,7 +49,8 @@ void attn_delta_emit(const Attn *a);
 /* Blocks of queries in strips, and of so few keys that what a strip needs of them stays in the first
  * cache until the next one: floats of a thread's scratch, and name.head with what it calls. */
 enum { ATTN_GRAD_STRIP_KEYS = 32 };
-int64_t attn_grad_strip_floats(const AttnShape *s, int64_t strips);
+int64_t attn_grad_strip_queries(const AttnShape *s);
+int64_t attn_grad_strip_floats(const AttnShape *s);
 void attn_grad_strips_emit(const Attn *a);
 
 #endif

@@ -28,8 +28,7 @@ static int64_t query_sums_floats(const AttnShape *s) {
 /* Of a thread, whatever CPU it is for. */
 static int64_t scratch_floats(const AttnShape *s, int64_t block) {
     int64_t floats = backward_scratch_of(s, block).floats;
-    if (s->dt != DT_BF16 || block % ATTN_STRIP) return floats;
-    return MAX(floats, attn_grad_strip_floats(s, block / ATTN_STRIP));
+    return s->dt == DT_BF16 ? MAX(floats, attn_grad_strip_floats(s)) : floats;
 }
 
 int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
@@ -414,7 +413,8 @@ static void body_emit(const Attn *a) {
     Emit *e = a->e;
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0), scratch = attn_slot(a, ctx, SLOT_WORK);
-    LLVMValueRef floats = emit_i64(e, scratch_floats(&a->s, a->bq * a->strips));
+    LLVMValueRef floats =
+        emit_i64(e, scratch_floats(&a->s, attn_block_queries(&a->s, e->vl)));
     scratch = emit_at(e, e->f32, scratch, query_sums_floats(&a->s));
     LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, emit_param(e, 3), floats));
     LLVMValueRef zero = emit_i64(e, 0), parts = emit_i64(e, a->parts);
@@ -462,7 +462,8 @@ static void blocks_emit(const Attn *a) {
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s);
-    if (turns(&a) && attn_has_strips(&a)) attn_cut_strips(&a, ATTN_GRAD_STRIP_KEYS);
+    if (turns(&a) && attn_has_strips(&a))
+        attn_cut_strips(&a, attn_grad_strip_queries(s), ATTN_GRAD_STRIP_KEYS);
     attn_pack_emit(&a);
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);

@@ -8,7 +8,8 @@
 #include "codegen/tile_ops.h"
 #include <math.h>
 
-enum { KEYS = ATTN_GRAD_STRIP_KEYS };
+/* More queries make fewer passes over the sums of keys. */
+enum { KEYS = ATTN_GRAD_STRIP_KEYS, MOST_QUERIES = 128 };
 
 /* A thread's scratch, in floats from its start: a strip's part, and what all have. p, ds: of a block
  * in tiles; ds_pairs: a strip of pairs of keys. q_pairs, do_pairs: strips of pairs of queries. */
@@ -17,8 +18,13 @@ typedef struct StripScratch {
     int64_t p, ds, q_pairs, do_pairs, dk, dv, k_rows, v_rows, k_turned, floats;
 } StripScratch;
 
-static StripScratch scratch_of(const AttnShape *s, int64_t strips) {
+int64_t attn_grad_strip_queries(const AttnShape *s) {
+    return round_up(MIN(s->tq, MOST_QUERIES), 2 * ATTN_STRIP);
+}
+
+static StripScratch scratch_of(const AttnShape *s) {
     StripScratch x = {0};
+    const int64_t strips = attn_grad_strip_queries(s) / ATTN_STRIP;
     const int64_t words = attn_words(s), keys = round_up(s->tk, KEYS), n = ATTN_STRIP;
     x.out = x.q + words * n;
     x.s = x.out + words * n;
@@ -41,8 +47,8 @@ static StripScratch scratch_of(const AttnShape *s, int64_t strips) {
     return x;
 }
 
-int64_t attn_grad_strip_floats(const AttnShape *s, int64_t strips) {
-    return scratch_of(s, strips).floats;
+int64_t attn_grad_strip_floats(const AttnShape *s) {
+    return scratch_of(s).floats;
 }
 
 /* A block of queries on its way over the keys. */
@@ -70,12 +76,12 @@ static LLVMValueRef in_strip(const Strip *x, int64_t at) {
     return emit_at(x->q->a->e, x->q->a->e->f32, x->work, at);
 }
 
-static Strip strip_of(const Queries *q, LLVMValueRef n) {
+static Strip strip_of(const Queries *q, LLVMValueRef n, LLVMValueRef turn) {
     Emit *e = q->a->e;
     Strip x = {.q = q};
-    LLVMValueRef floats = emit_i64(e, q->x.strip), two = emit_i64(e, 2);
+    LLVMValueRef floats = emit_i64(e, q->x.strip);
     x.work = attn_f32(q->a, q->work, emit_mul(e, n, floats));
-    x.turn = attn_f32(q->a, q->work, emit_mul(e, emit_rem(e, n, two), floats));
+    x.turn = attn_f32(q->a, q->work, emit_mul(e, turn, floats));
     return x;
 }
 
@@ -92,9 +98,9 @@ static LLVMValueRef tiles_at(const Queries *q, int64_t at, LLVMValueRef block,
 
 /* S of Q, or dP of dO. */
 static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
-                              bool of_values) {
+                              LLVMValueRef turn, bool of_values) {
     const Attn *a = q->a;
-    Strip x = strip_of(q, n);
+    Strip x = strip_of(q, n, turn);
     int64_t rows = of_values ? q->x.v_rows : q->x.k_rows;
     return (WeaveProduct){.a = tiles_at(q, rows, block, a->bk * a->words),
                           .b = in_strip(&x, of_values ? q->x.out : q->x.q),
@@ -103,9 +109,10 @@ static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef
                           .pairs = a->words};
 }
 
-static WeaveProduct query_sums_of(const Queries *q, LLVMValueRef block, LLVMValueRef n) {
+static WeaveProduct query_sums_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
+                                  LLVMValueRef turn) {
     const Attn *a = q->a;
-    Strip x = strip_of(q, n);
+    Strip x = strip_of(q, n, turn);
     return (WeaveProduct){
         .a = tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk)),
         .b = in_turn(&x, q->x.ds_pairs),
@@ -151,6 +158,14 @@ static int64_t row_in_tiles(const Attn *a, int64_t key) {
     return key / block * (words * block) + key % block * TILE_SIDE;
 }
 
+/* From there to those of strip n. */
+static LLVMValueRef words_of_strip(const Attn *a, LLVMValueRef n) {
+    Emit *e = a->e;
+    LLVMValueRef two = emit_i64(e, 2), half = emit_i64(e, ATTN_STRIP / 2);
+    LLVMValueRef at = emit_mul(e, emit_div(e, n, two), emit_i64(e, 2 * TILE_WORDS));
+    return emit_add(e, at, emit_mul(e, emit_rem(e, n, two), half));
+}
+
 /* Rows `key` and the next one of P or dS in tiles. */
 static void store_rows(const Strip *x, LLVMValueRef tiles, int64_t key,
                        LLVMValueRef first, LLVMValueRef second) {
@@ -179,42 +194,60 @@ static void two_keys(void *ctx, int i) {
     emit_store(e, emit_to_pairs(e, soft[0].ds, soft[1].ds), pairs, NULL, 4);
 }
 
+/* P and dS of strips that see no key of the block, whose first two are at `p` and `ds`. */
+static void clear_skipped(const Queries *q, LLVMValueRef strips) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    const int64_t at[] = {q->x.p, q->x.ds};
+    LLVMTypeRef half = emit_vec(e->i16, ATTN_STRIP);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), strips, 1, 0, NULL);
+    for (int i = 0; i < ARRAY_LEN(at); i++) {
+        LLVMValueRef rows = attn_f32(a, shared(q, at[i]), words_of_strip(a, l.i));
+        for (int64_t key = 0; key < a->bk; key++) {
+            LLVMValueRef to = emit_at(e, e->f32, rows, row_in_tiles(a, key));
+            emit_store(e, LLVMConstNull(half), to, NULL, 2);
+        }
+    }
+    loop_end(e, &l, NULL);
+}
+
 static void strip(void *ctx, const StripAt *at) {
     const Queries *q = ctx;
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, at->strip);
-    LLVMValueRef two = emit_i64(e, 2), half = emit_i64(e, ATTN_STRIP / 2);
-    LLVMValueRef tile =
-        emit_mul(e, emit_div(e, at->strip, two), emit_i64(e, 2 * TILE_WORDS));
-    tile = emit_add(e, tile, emit_mul(e, emit_rem(e, at->strip, two), half));
+    Strip x = strip_of(q, at->strip, at->turn);
+    LLVMValueRef tile = words_of_strip(a, at->strip);
     x.p = attn_f32(a, shared(q, q->x.p), tile);
     x.ds = attn_f32(a, shared(q, q->x.ds), tile);
     x.delta = emit_load(e, e->vf32, in_strip(&x, q->x.delta), NULL, 4);
     x.lse = emit_load(e, e->vf32, in_strip(&x, q->x.lse), NULL, 4);
     attn_strip_masks(a, in_turn(&x, q->x.s), at, &q->at);
-    WeaveProduct product[] = {scores_of(q, at->next_block, at->next_strip, false),
-                              scores_of(q, at->next_block, at->next_strip, true),
-                              query_sums_of(q, at->last_block, at->last_strip)};
+    WeaveProduct product[] = {
+        scores_of(q, at->next_block, at->next_strip, at->other, false),
+        scores_of(q, at->next_block, at->next_strip, at->other, true),
+        query_sums_of(q, at->last_block, at->last_strip, at->other)};
     attn_weave(a, product, at->first ? 2 : 3, (int)a->bk / 2, two_keys, &x);
     If last;
     LLVMValueRef end = emit_i64(e, a->strips - 1);
     if_begin(e, &last, LLVMBuildICmp(e->b, LLVMIntEQ, at->strip, end, ""));
+    clear_skipped(q, at->skipped);
     key_sums(q, at->block);
     if_end(e, &last);
 }
 
-/* Strips of all blocks of keys (i64, at least 1). */
-static void walk(const Queries *q, LLVMValueRef blocks) {
-    const Attn *a = q->a;
-    Emit *e = a->e;
-    LLVMValueRef zero = emit_i64(e, 0), last = emit_sub(e, blocks, emit_i64(e, 1));
-    WeaveProduct scores[] = {scores_of(q, zero, zero, false),
-                             scores_of(q, zero, zero, true)};
-    attn_weave(a, scores, 2, 0, NULL, NULL);
-    attn_walk_strips(a, blocks, strip, (void *)(uintptr_t)q);
-    WeaveProduct sums = query_sums_of(q, last, emit_i64(e, a->strips - 1));
-    attn_weave(a, &sums, 1, 0, NULL, NULL);
+static void first_scores(void *ctx, const StripAt *at) {
+    const Queries *q = ctx;
+    WeaveProduct scores[] = {
+        scores_of(q, at->next_block, at->next_strip, at->other, false),
+        scores_of(q, at->next_block, at->next_strip, at->other, true)};
+    attn_weave(q->a, scores, 2, 0, NULL, NULL);
+}
+
+static void last_sums(void *ctx, const StripAt *at) {
+    const Queries *q = ctx;
+    WeaveProduct sums = query_sums_of(q, at->last_block, at->last_strip, at->other);
+    attn_weave(q->a, &sums, 1, 0, NULL, NULL);
 }
 
 /* The tensors of a block of queries, from its first one on. */
@@ -249,7 +282,7 @@ static void fetch_next(const Queries *q, const Rows *t, LLVMValueRef n) {
 static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, n);
+    Strip x = strip_of(q, n, n);
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
     LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
     LLVMValueRef d_o = attn_element(a, t->d_o, from), scale = emit_f32(e, a->s.scale);
@@ -290,7 +323,7 @@ static void queries_emit(const Attn *a) {
               attn_element(a, attn_slot(a, ctx, SLOT_O), at),
               attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row),
               attn_element(a, attn_slot(a, ctx, SLOT_DQ), at)};
-    Queries q = {.a = a, .x = scratch_of(s, a->strips), .work = work};
+    Queries q = {.a = a, .x = scratch_of(s), .work = work};
     q.left = emit_sub(e, tq, i0);
     q.at = (StripMasks){.ahead = attn_ahead(a, &origin, i0)};
     q.at.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, b, i0, rows);
@@ -306,10 +339,11 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "query_pairs", (LLVMValueRef[]){t.q, shared(&q, q.x.q_pairs), rows}, 3);
     attn_call(a, "query_pairs", (LLVMValueRef[]){t.d_o, shared(&q, q.x.do_pairs), rows},
               3);
-    walk(&q, blocks);
+    const StripWalk walk = {first_scores, strip, last_sums, &q};
+    attn_walk_strips(a, blocks, &q.at, &walk);
     if_end(e, &some);
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
-    Strip x = strip_of(&q, n.i);
+    Strip x = strip_of(&q, n.i, n.i);
     StripRows r = attn_strip_rows(a, n.i, rows);
     LLVMValueRef to = attn_element(a, t.dq, emit_mul(e, r.lane, emit_i64(e, a->q_row)));
     attn_call(a, "round_q", (LLVMValueRef[]){in_strip(&x, q.x.dq), to, r.rows}, 3);
@@ -355,7 +389,7 @@ static void head_emit(const Attn *a) {
     LLVMValueRef b = emit_div(e, pair, kv_heads), kv_head = emit_rem(e, pair, kv_heads);
     LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
     kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
-    Queries q = {.a = a, .x = scratch_of(s, a->strips), .work = work};
+    Queries q = {.a = a, .x = scratch_of(s), .work = work};
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
     LLVMValueRef all = emit_i64(e, round_up(s->tk, a->bk));
     attn_call(a, "clear", (LLVMValueRef[]){shared(&q, q.x.dk), all}, 2);

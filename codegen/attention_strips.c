@@ -33,18 +33,19 @@ static LLVMValueRef in_turn(const Strip *x, int64_t at) {
     return emit_at(x->a->e, x->a->e->f32, x->turn, at);
 }
 
-static Strip strip_of(const Queries *q, LLVMValueRef n) {
+static Strip strip_of(const Queries *q, LLVMValueRef n, LLVMValueRef turn) {
     Emit *e = q->a->e;
     Strip x = {.a = q->a, .x = q->x};
-    LLVMValueRef floats = emit_i64(e, q->x.strip), two = emit_i64(e, 2);
+    LLVMValueRef floats = emit_i64(e, q->x.strip);
     x.work = attn_f32(q->a, q->work, emit_mul(e, n, floats));
-    x.turn = attn_f32(q->a, q->work, emit_mul(e, emit_rem(e, n, two), floats));
+    x.turn = attn_f32(q->a, q->work, emit_mul(e, turn, floats));
     return x;
 }
 
-static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef n) {
+static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
+                              LLVMValueRef turn) {
     Emit *e = q->a->e;
-    Strip x = strip_of(q, n);
+    Strip x = strip_of(q, n, turn);
     LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, q->a->bk * q->a->words));
     return (WeaveProduct){.a = attn_f32(q->a, q->keys, tiles),
                           .b = in_strip(&x, x.x.packed),
@@ -53,9 +54,10 @@ static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef
                           .pairs = q->a->words};
 }
 
-static WeaveProduct values_of(const Queries *q, LLVMValueRef block, LLVMValueRef n) {
+static WeaveProduct values_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
+                              LLVMValueRef turn) {
     Emit *e = q->a->e;
-    Strip x = strip_of(q, n);
+    Strip x = strip_of(q, n, turn);
     LLVMValueRef tiles =
         emit_mul(e, block, emit_i64(e, attn_tiled_words(&q->a->s, q->a->bk)));
     return (WeaveProduct){.a = attn_f32(q->a, q->values, tiles),
@@ -110,7 +112,7 @@ static void strip(void *ctx, const StripAt *at) {
     const Queries *q = ctx;
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, at->strip);
+    Strip x = strip_of(q, at->strip, at->turn);
     LLVMValueRef sum = in_strip(&x, x.x.sum), any = NULL;
     LLVMValueRef old = emit_load(e, e->vf32, in_strip(&x, x.x.max), NULL, 4);
     attn_strip_masks(a, in_turn(&x, x.x.s), at, &q->at);
@@ -118,30 +120,30 @@ static void strip(void *ctx, const StripAt *at) {
     decay(&x, old, any);
     x.sum[0] = emit_load(e, e->vf32, sum, NULL, 4);
     for (int i = 1; i < SUMS; i++) x.sum[i] = LLVMConstNull(e->vf32);
-    WeaveProduct product[] = {scores_of(q, at->next_block, at->next_strip),
-                              values_of(q, at->last_block, at->last_strip)};
+    WeaveProduct product[] = {scores_of(q, at->next_block, at->next_strip, at->other),
+                              values_of(q, at->last_block, at->last_strip, at->other)};
     attn_weave(a, product, at->first ? 1 : 2, (int)a->bk / 2, two_keys, &x);
     for (int i = 1; i < SUMS; i++) x.sum[0] = emit_fadd(e, x.sum[0], x.sum[i]);
     emit_store(e, x.sum[0], sum, NULL, 4);
 }
 
-/* Strips of all blocks of keys (i64, at least 1). */
-static void walk(const Queries *q, LLVMValueRef blocks) {
-    const Attn *a = q->a;
-    Emit *e = a->e;
-    LLVMValueRef zero = emit_i64(e, 0), last = emit_sub(e, blocks, emit_i64(e, 1));
-    WeaveProduct scores = scores_of(q, zero, zero);
-    attn_weave(a, &scores, 1, 0, NULL, NULL);
-    attn_walk_strips(a, blocks, strip, (void *)(uintptr_t)q);
-    WeaveProduct values = values_of(q, last, emit_i64(e, a->strips - 1));
-    attn_weave(a, &values, 1, 0, NULL, NULL);
+static void first_scores(void *ctx, const StripAt *at) {
+    const Queries *q = ctx;
+    WeaveProduct scores = scores_of(q, at->next_block, at->next_strip, at->other);
+    attn_weave(q->a, &scores, 1, 0, NULL, NULL);
+}
+
+static void last_values(void *ctx, const StripAt *at) {
+    const Queries *q = ctx;
+    WeaveProduct values = values_of(q, at->last_block, at->last_strip, at->other);
+    attn_weave(q->a, &values, 1, 0, NULL, NULL);
 }
 
 /* Strip n to scratch, where no key has been seen. */
 static void begin(const Queries *q, LLVMValueRef q_rows, LLVMValueRef n) {
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, n);
+    Strip x = strip_of(q, n, n);
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
     LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
     LLVMValueRef pack[] = {attn_element(a, q_rows, from), in_strip(&x, x.x.packed),
@@ -172,10 +174,11 @@ void attn_strips_emit(const Attn *a) {
     LLVMValueRef blocks = emit_add(e, range.to, emit_i64(e, a->bk - 1));
     blocks = emit_div(e, emit_imax(e, blocks, zero), emit_i64(e, a->bk));
     if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSGT, blocks, zero, ""));
-    walk(&q, blocks);
+    const StripWalk walk = {first_scores, strip, last_values, &q};
+    attn_walk_strips(a, blocks, &q.at, &walk);
     if_end(e, &some);
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
-    Strip x = strip_of(&q, n.i);
+    Strip x = strip_of(&q, n.i, n.i);
     StripRows r = attn_strip_rows(a, n.i, p.rows);
     attn_finish(a, ctx, x.work, &p, r.lane, r.rows);
     loop_end(e, &n, NULL);

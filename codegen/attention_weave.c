@@ -99,8 +99,10 @@ bool attn_has_strips(const Attn *a) {
     return a->rows_in_place && whole && plain && a->bq >= 4 * ATTN_STRIP;
 }
 
-void attn_cut_strips(Attn *a, int64_t keys) {
-    a->strips = a->bq / ATTN_STRIP;
+void attn_cut_strips(Attn *a, int64_t queries, int64_t keys) {
+    check(queries % (2 * ATTN_STRIP) == 0);
+    a->strips = queries / ATTN_STRIP;
+    a->q_blocks = (a->s.tq + queries - 1) / queries;
     a->bq = ATTN_STRIP;
     a->bk = keys;
 }
@@ -138,29 +140,66 @@ void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
     if (a->s.tk % a->bk) mask_beyond(a, s, emit_sub(e, emit_i64(e, a->s.tk), j0));
 }
 
-static StripAt strip_at(const Attn *a, LLVMValueRef blocks, LLVMValueRef n) {
+/* Strips whose last query is before the first key of the block. */
+static LLVMValueRef skipped(const Attn *a, LLVMValueRef block, const StripMasks *m) {
     Emit *e = a->e;
-    LLVMValueRef strips = emit_i64(e, a->strips), one = emit_i64(e, 1);
-    LLVMValueRef next = emit_add(e, n, one), end = emit_sub(e, blocks, one);
-    LLVMValueRef last = emit_imax(e, emit_sub(e, n, one), emit_i64(e, 0));
-    return (StripAt){.block = emit_div(e, n, strips),
-                     .strip = emit_rem(e, n, strips),
-                     .next_block = emit_imin(e, emit_div(e, next, strips), end),
-                     .next_strip = emit_rem(e, next, strips),
-                     .last_block = emit_div(e, last, strips),
-                     .last_strip = emit_rem(e, last, strips)};
+    LLVMValueRef zero = emit_i64(e, 0);
+    if (!a->s.causal) return zero;
+    LLVMValueRef ahead = emit_imax(e, emit_plus(e, m->ahead, block, a->bk), zero);
+    return emit_div(e, ahead, emit_i64(e, ATTN_STRIP));
 }
 
-void attn_walk_strips(const Attn *a, LLVMValueRef blocks,
-                      void (*strip)(void *ctx, const StripAt *at), void *ctx) {
+static LLVMValueRef strips_in_all(const Attn *a, LLVMValueRef blocks,
+                                  const StripMasks *m) {
     Emit *e = a->e;
-    StripAt first = strip_at(a, blocks, emit_i64(e, 0));
-    first.first = true;
-    strip(ctx, &first);
+    LLVMValueRef all = emit_mul(e, blocks, emit_i64(e, a->strips));
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 1), emit_mul(e, blocks, emit_i64(e, a->strips)), 1, 0,
-               NULL);
-    StripAt at = strip_at(a, blocks, l.i);
-    strip(ctx, &at);
-    loop_end(e, &l, NULL);
+    if (!a->s.causal) return all;
+    loop_begin(e, &l, emit_i64(e, 0), blocks, 1, 1, &all);
+    all = emit_sub(e, l.carry[0], skipped(a, l.i, m));
+    loop_end(e, &l, &all);
+    return l.carry[0];
+}
+
+/* The n-th strip, of which block, strip and the one before are known. */
+static void complete(const Attn *a, StripAt *at, LLVMValueRef n, LLVMValueRef blocks,
+                     const StripMasks *m) {
+    Emit *e = a->e;
+    LLVMValueRef one = emit_i64(e, 1), end = emit_sub(e, blocks, one);
+    at->skipped = skipped(a, at->block, m);
+    at->next_strip = emit_add(e, at->strip, one);
+    LLVMValueRef ends =
+        LLVMBuildICmp(e->b, LLVMIntEQ, at->next_strip, emit_i64(e, a->strips), "");
+    LLVMValueRef next = emit_imin(e, emit_add(e, at->block, one), end);
+    at->next_block = emit_select(e, ends, next, at->block);
+    at->next_strip = emit_select(e, ends, skipped(a, next, m), at->next_strip);
+    at->turn = emit_rem(e, n, emit_i64(e, 2));
+    at->other = emit_sub(e, one, at->turn);
+}
+
+void attn_walk_strips(const Attn *a, LLVMValueRef blocks, const StripMasks *m,
+                      const StripWalk *w) {
+    Emit *e = a->e;
+    LLVMValueRef zero = emit_i64(e, 0), all = strips_in_all(a, blocks, m);
+    StripAt at = {.block = zero, .strip = skipped(a, zero, m), .first = true};
+    at.last_block = at.last_strip = zero;
+    complete(a, &at, zero, blocks, m);
+    w->begin(w->ctx,
+             &(StripAt){.next_block = at.block, .next_strip = at.strip, .other = zero});
+    w->each(w->ctx, &at);
+    LLVMValueRef state[] = {at.block, at.strip, at.next_block, at.next_strip};
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 1), all, 1, 4, state);
+    at = (StripAt){.last_block = l.carry[0],
+                   .last_strip = l.carry[1],
+                   .block = l.carry[2],
+                   .strip = l.carry[3]};
+    complete(a, &at, l.i, blocks, m);
+    w->each(w->ctx, &at);
+    LLVMValueRef next[] = {at.block, at.strip, at.next_block, at.next_strip};
+    loop_end(e, &l, next);
+    LLVMValueRef last = emit_sub(e, all, emit_i64(e, 1));
+    w->end(w->ctx, &(StripAt){.last_block = l.carry[0],
+                              .last_strip = l.carry[1],
+                              .other = emit_rem(e, last, emit_i64(e, 2))});
 }

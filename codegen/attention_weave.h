@@ -26,8 +26,9 @@ void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
 
 /* Can blocks be cut into strips, for whose products nothing is put together first? */
 bool attn_has_strips(const Attn *a);
-/* A block cut that way, and blocks of `keys` keys: bq and bk are those of a strip then. */
-void attn_cut_strips(Attn *a, int64_t keys);
+/* Blocks of so many queries cut that way (a multiple of two strips), and of `keys` keys: bq and bk
+ * are those of a strip then. */
+void attn_cut_strips(Attn *a, int64_t queries, int64_t keys);
 /* Queries of strip n of a block that has so many: its first one, how many it has, maybe 0; a strip
  * beyond the last query has that one to read, `some` (at least 1) from `from` on. */
 typedef struct StripRows {
@@ -35,10 +36,13 @@ typedef struct StripRows {
 } StripRows;
 StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows);
 
-/* Strip `strip` of a block of queries and block `block` of keys, i64; the pair after it, which at the
- * end is another strip of the same block, and the one before it, but at the first one. */
+/* Strip `strip` of a block of queries and block `block` of keys, i64; the pair after it (at the end
+ * any one), and the one before it, but at the first one. turn: 0, 1, 0 and so on, for what only
+ * lives until the next strip but one; other: 1 - turn. skipped: the first strips of the block of
+ * keys, which see none of it. */
 typedef struct StripAt {
     LLVMValueRef block, strip, next_block, next_strip, last_block, last_strip;
+    LLVMValueRef turn, other, skipped;
     bool first;
 } StripAt;
 /* What attn_block_masks needs of a block of queries, for position 0 of the keys. */
@@ -49,8 +53,15 @@ typedef struct StripMasks {
 /* Masks scores of a strip and a block of keys, also of keys that the block lacks. */
 void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
                       const StripMasks *m);
-/* Emits all strips of so many blocks (i64, at least 1) of keys, block by block. */
-void attn_walk_strips(const Attn *a, LLVMValueRef blocks,
-                      void (*strip)(void *ctx, const StripAt *at), void *ctx);
+/* Emits all strips of so many blocks (i64, at least 1) of keys, block by block, but those that see
+ * no key of a block: begin before the first one, which is its next, each, and end behind the last. */
+typedef struct StripWalk {
+    void (*begin)(void *ctx, const StripAt *at);
+    void (*each)(void *ctx, const StripAt *at);
+    void (*end)(void *ctx, const StripAt *at);
+    void *ctx;
+} StripWalk;
+void attn_walk_strips(const Attn *a, LLVMValueRef blocks, const StripMasks *m,
+                      const StripWalk *w);
 
 #endif
