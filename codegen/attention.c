@@ -5,7 +5,7 @@
  *   With bf16 the factor comes with the softmax, as Q would lose digits; blocks of K and
  * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded. Tile
  * registers read K where it is, take V in tiles, and go on with older sums as they are until a
- * maximum has grown much.
+ * maximum has grown much. Most shapes go through them in strips: attention_strips.c.
  * Sums, maximum and lse are of what was not rounded. */
 #include "codegen/attention_forward.h"
 #include "codegen/attention_pack.h"
@@ -49,7 +49,8 @@ static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips
     x.sum = x.max + bq;
     x.decay = x.sum + bq;
     x.moved = x.decay + bq;
-    x.strip = align_up(x.moved + 1);
+    x.keep = x.moved + 1;
+    x.strip = align_up(x.keep + (narrow ? ATTN_BLOCK_KEYS / 2 : 0));
     x.floats = x.k = x.strip * strips;
     if (!narrow) return x;
     const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;

@@ -39,13 +39,12 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
 /* With dropout the value that multiplied V was P / (1 - dropout) or 0, and dP goes the same way; delta
  * already contains it through o. */
 Soft attn_soft(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at, LLVMValueRef lse,
-               LLVMValueRef delta, LLVMValueRef index) {
+               LLVMValueRef delta, LLVMValueRef keep) {
     Emit *e = a->e;
     LLVMValueRef s = emit_load(e, e->vf32, p_at, NULL, 4);
     LLVMValueRef dp = emit_load(e, e->vf32, ds_at, NULL, 4);
     LLVMValueRef p = attn_exp2(a, attn_times_less(a, s, lse)), used = p;
-    if (a->s.dropout > 0) {
-        LLVMValueRef keep = attn_keep(a, emit_param(e, 4), index);
+    if (keep) {
         LLVMValueRef zero = LLVMConstNull(e->vf32);
         LLVMValueRef up = emit_f32_like(e, zero, 1 / (1 - a->s.dropout));
         used = emit_select(e, keep, emit_fmul(e, p, up), zero);
@@ -75,8 +74,9 @@ static Soft soft_at(const SoftColumns *c, LLVMValueRef key, int v) {
     LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
     LLVMValueRef s = attn_f32(a, emit_param(e, 0), row);
     LLVMValueRef ds = attn_f32(a, emit_param(e, 1), row);
+    LLVMValueRef keep = a->s.dropout > 0 ? attn_keep(a, emit_param(e, 4), index) : NULL;
     return attn_soft(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at), c->lse[v],
-                     c->delta[v], index);
+                     c->delta[v], keep);
 }
 
 /* P and dS replace S and dP. */

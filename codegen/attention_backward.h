@@ -35,12 +35,12 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq);
 /* name.soft(s, ds, work, keys, rng, index): P and dS of S and dP. */
 void attn_soft_emit(const Attn *a);
 /* P and dS for one vector of queries at one key, from S at `p_at` and dP at `ds_at`, with bf16 both
- * without their factors; index: number of the probability of the first lane, for dropout. */
+ * without their factors; keep: lanes that dropout keeps, or NULL. */
 typedef struct Soft {
     LLVMValueRef p, ds;
 } Soft;
 Soft attn_soft(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at, LLVMValueRef lse,
-               LLVMValueRef delta, LLVMValueRef index);
+               LLVMValueRef delta, LLVMValueRef keep);
 
 /* name.delta(do, o, lse, delta, lse_to, rows): per query scale * dO o, and lse * log2(e); lanes
  * beyond the last query (rows may be 0) get an lse that makes P and dS 0. */

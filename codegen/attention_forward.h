@@ -28,13 +28,13 @@ void attn_softmax_emit(const Attn *a);
 LLVMValueRef attn_maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
                           LLVMValueRef *any);
 /* Probabilities of two keys, of scores at `from` and a->bq floats behind, rounded, as pairs at
- * `to`; sum[2]: with those of each key. */
+ * `to`; sum[2]: with those of each key; keep[2]: lanes that dropout keeps, or NULL. */
 void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
-                       LLVMValueRef top, LLVMValueRef *sum);
+                       LLVMValueRef top, LLVMValueRef *sum, LLVMValueRef *keep);
 /* Where things are in a strip's scratch, in floats from its start, and how many it has; k, v: of
- * all strips, from the first one's start. p, k, v: blocks of bf16. */
+ * all strips, from the first one's start. p, k, v: blocks of bf16; keep: lanes, of strips. */
 typedef struct ForwardScratch {
-    int64_t packed, out, s, p, max, sum, decay, moved, strip, k, v, floats;
+    int64_t packed, out, s, p, max, sum, decay, moved, keep, strip, k, v, floats;
 } ForwardScratch;
 ForwardScratch attn_forward_scratch(const Attn *a);
 /* Where keys of the block from `from` on and its values are, in tiles, where they are kept. */

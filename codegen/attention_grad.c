@@ -8,7 +8,8 @@
  * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
  * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
  * rounded at the end. Factors enter with the softmax. Tile registers take K for dQ turned, in tiles
- * that are made once a head, and sum dQ turned as well: dQ^T += K^T dS. */
+ * that are made once a head, and sum dQ turned as well: dQ^T += K^T dS. Most shapes go through them
+ * in strips: attention_grad_strips.c. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/attention_weave.h"

@@ -14,7 +14,7 @@ enum { KEYS = ATTN_GRAD_STRIP_KEYS, MOST_QUERIES = 128 };
 /* A thread's scratch, in floats from its start: a strip's part, and what all have. p, ds: of a block
  * in tiles; ds_pairs: a strip of pairs of keys. q_pairs, do_pairs: strips of pairs of queries. */
 typedef struct StripScratch {
-    int64_t q, out, s, dp, ds_pairs, dq, delta, lse, strip;
+    int64_t q, out, s, dp, ds_pairs, dq, delta, lse, keep, strip;
     int64_t p, ds, q_pairs, do_pairs, dk, dv, k_rows, v_rows, k_turned, floats;
 } StripScratch;
 
@@ -33,7 +33,8 @@ static StripScratch scratch_of(const AttnShape *s) {
     x.dq = x.ds_pairs + KEYS / 2 * n;
     x.delta = x.dq + s->dim * n;
     x.lse = x.delta + n;
-    x.strip = align_up(x.lse + n);
+    x.keep = x.lse + n;
+    x.strip = align_up(x.keep + KEYS / 2);
     x.p = x.strip * strips;
     x.ds = x.p + KEYS * strips * n / 2;
     x.q_pairs = x.ds + KEYS * strips * n / 2;
@@ -184,9 +185,9 @@ static void two_keys(void *ctx, int i) {
     Emit *e = a->e;
     Soft soft[2];
     for (int n = 0; n < 2; n++) {
-        const int64_t at = (2 * i + n) * ATTN_STRIP;
+        const int64_t key = 2 * i + n, at = key * ATTN_STRIP;
         soft[n] = attn_soft(a, in_turn(x, q->x.s + at), in_turn(x, q->x.dp + at), x->lse,
-                            x->delta, NULL);
+                            x->delta, attn_strip_kept(a, in_turn(x, q->x.keep), key));
     }
     store_rows(x, x->p, 2 * i, soft[0].p, soft[1].p);
     store_rows(x, x->ds, 2 * i, soft[0].ds, soft[1].ds);
@@ -218,6 +219,7 @@ static void strip(void *ctx, const StripAt *at) {
     Emit *e = a->e;
     Strip x = strip_of(q, at->strip, at->turn);
     LLVMValueRef tile = words_of_strip(a, at->strip);
+    attn_strip_keep(a, &q->at, at, in_turn(&x, q->x.keep));
     x.p = attn_f32(a, shared(q, q->x.p), tile);
     x.ds = attn_f32(a, shared(q, q->x.ds), tile);
     x.delta = emit_load(e, e->vf32, in_strip(&x, q->x.delta), NULL, 4);
@@ -325,8 +327,7 @@ static void queries_emit(const Attn *a) {
               attn_element(a, attn_slot(a, ctx, SLOT_DQ), at)};
     Queries q = {.a = a, .x = scratch_of(s), .work = work};
     q.left = emit_sub(e, tq, i0);
-    q.at = (StripMasks){.ahead = attn_ahead(a, &origin, i0)};
-    q.at.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, b, i0, rows);
+    q.at = attn_strip_masks_of(a, ctx, SLOT_RNG, SLOT_FIRST, &origin, b, h, i0, rows);
     AttnRange range = attn_range(a, &origin, i0, rows);
     Loop n;
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
@@ -411,6 +412,7 @@ static void head_emit(const Attn *a) {
 
 void attn_grad_strips_emit(const Attn *a) {
     attn_row_tiles_emit(a, "row_tiles");
+    attn_strip_keep_emit(a);
     attn_tiles_emit(a, "turn_keys", false);
     attn_pair_strips_emit(a, "query_pairs");
     attn_turn_emit(a, "round_q");

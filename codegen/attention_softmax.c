@@ -44,12 +44,13 @@ static LLVMValueRef probability(const Attn *a, LLVMValueRef from, LLVMValueRef t
 }
 
 void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
-                       LLVMValueRef top, LLVMValueRef *sum) {
+                       LLVMValueRef top, LLVMValueRef *sum, LLVMValueRef *keep) {
     Emit *e = a->e;
     LLVMValueRef p[2];
     for (int i = 0; i < 2; i++) {
         p[i] = probability(a, emit_at(e, e->f32, from, i * a->bq), top);
         sum[i] = emit_fadd(e, sum[i], p[i]);
+        if (keep[i]) p[i] = emit_select(e, keep[i], p[i], LLVMConstNull(e->vf32));
     }
     emit_store(e, emit_to_pairs(e, p[0], p[1]), to, NULL, 4);
 }

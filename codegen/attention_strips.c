@@ -105,7 +105,10 @@ static void two_keys(void *ctx, int i) {
     Strip *x = ctx;
     LLVMValueRef from = in_turn(x, x->x.s + 2 * i * x->a->bq);
     LLVMValueRef to = in_turn(x, x->x.p + i * x->a->bq);
-    attn_pair_of_keys(x->a, from, to, x->top, &x->sum[2 * i % SUMS]);
+    LLVMValueRef room = in_turn(x, x->x.keep);
+    LLVMValueRef keep[] = {attn_strip_kept(x->a, room, 2 * i),
+                           attn_strip_kept(x->a, room, 2 * i + 1)};
+    attn_pair_of_keys(x->a, from, to, x->top, &x->sum[2 * i % SUMS], keep);
 }
 
 static void strip(void *ctx, const StripAt *at) {
@@ -114,6 +117,7 @@ static void strip(void *ctx, const StripAt *at) {
     Emit *e = a->e;
     Strip x = strip_of(q, at->strip, at->turn);
     LLVMValueRef sum = in_strip(&x, x.x.sum), any = NULL;
+    attn_strip_keep(a, &q->at, at, in_turn(&x, x.x.keep));
     LLVMValueRef old = emit_load(e, e->vf32, in_strip(&x, x.x.max), NULL, 4);
     attn_strip_masks(a, in_turn(&x, x.x.s), at, &q->at);
     x.top = attn_maximum(a, old, largest(&x), &any);
@@ -155,6 +159,7 @@ static void begin(const Queries *q, LLVMValueRef q_rows, LLVMValueRef n) {
 void attn_strips_emit(const Attn *a) {
     Emit *e = a->e;
     attn_row_tiles_emit(a, "key_tiles");
+    attn_strip_keep_emit(a);
     attn_func(a, "queries", "ppiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), zero = emit_i64(e, 0);
     AttnPlace p = attn_place(a, emit_param(e, 2), emit_param(e, 3));
@@ -163,8 +168,8 @@ void attn_strips_emit(const Attn *a) {
     Queries q = {.a = a, .x = attn_forward_scratch(a), .work = work};
     q.keys = attn_key_tiles(a, work, zero);
     q.values = attn_value_tiles(a, work, zero);
-    q.at = (StripMasks){.ahead = attn_ahead(a, &origin, p.i0)};
-    q.at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, p.b, p.i0, p.rows);
+    q.at = attn_strip_masks_of(a, ctx, FORWARD_RNG, FORWARD_FIRST, &origin, p.b, p.h,
+                               p.i0, p.rows);
     LLVMValueRef rows = attn_element(a, attn_slot(a, ctx, FORWARD_Q), p.q_at);
     Loop n;
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);

@@ -95,7 +95,7 @@ void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
 bool attn_has_strips(const Attn *a) {
     const AttnShape *s = &a->s;
     const bool whole = s->dim % (2 * TILE_SIDE) == 0 && a->bq % ATTN_STRIP == 0;
-    const bool plain = !s->window && s->dropout == 0 && a->parts == 1 && a->times > 0;
+    const bool plain = !s->window && a->parts == 1 && a->times > 0;
     return a->rows_in_place && whole && plain && a->bq >= 4 * ATTN_STRIP;
 }
 
@@ -116,6 +116,46 @@ StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows) {
     r.rows = emit_imax(e, r.rows, emit_i64(e, 0));
     r.from = emit_imin(e, r.lane, last);
     return r;
+}
+
+StripMasks attn_strip_masks_of(const Attn *a, LLVMValueRef ctx, int rng, int first,
+                               const AttnOrigin *origin, LLVMValueRef b, LLVMValueRef h,
+                               LLVMValueRef i0, LLVMValueRef rows) {
+    StripMasks m = {.ahead = attn_ahead(a, origin, i0), .rng = attn_slot(a, ctx, rng)};
+    m.queries = attn_queries(a, ctx, first, origin, b, i0, rows);
+    if (a->s.dropout > 0) m.number = attn_number(a, m.rng, origin, b, h, i0);
+    return m;
+}
+
+void attn_strip_keep(const Attn *a, const StripMasks *m, const StripAt *at,
+                     LLVMValueRef room) {
+    Emit *e = a->e;
+    if (a->s.dropout == 0) return;
+    LLVMValueRef number = emit_plus(e, m->number, at->block, a->bk);
+    number = emit_plus(e, number, at->strip, a->bq * a->next_query);
+    attn_call(a, "keep", (LLVMValueRef[]){m->rng, number, room}, 3);
+}
+
+LLVMValueRef attn_strip_kept(const Attn *a, LLVMValueRef room, int64_t key) {
+    Emit *e = a->e;
+    if (a->s.dropout == 0) return NULL;
+    LLVMValueRef bits = emit_load(e, e->i16, emit_at(e, e->i16, room, key), NULL, 2);
+    LLVMTypeRef lanes = emit_vec(LLVMInt1TypeInContext(e->ctx), ATTN_STRIP);
+    return LLVMBuildBitCast(e->b, bits, lanes, "");
+}
+
+void attn_strip_keep_emit(const Attn *a) {
+    Emit *e = a->e;
+    Loop l;
+    if (a->s.dropout == 0) return;
+    attn_func(a, "keep", "pip");
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->bk), 1, 0, NULL);
+    LLVMValueRef keep =
+        attn_keep(a, emit_param(e, 0), emit_add(e, emit_param(e, 1), l.i));
+    keep = LLVMBuildBitCast(e->b, keep, e->i16, "");
+    emit_store(e, keep, emit_gep(e, e->i16, emit_param(e, 2), l.i), NULL, 2);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
 }
 
 /* Those of keys from `keys` on. */

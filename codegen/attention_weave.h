@@ -45,11 +45,23 @@ typedef struct StripAt {
     LLVMValueRef turn, other, skipped;
     bool first;
 } StripAt;
-/* What attn_block_masks needs of a block of queries, for position 0 of the keys. */
+/* What attn_block_masks needs of a block of queries, for position 0 of the keys; with dropout the
+ * number of its first probability, and where rng is. */
 typedef struct StripMasks {
-    LLVMValueRef ahead;
+    LLVMValueRef ahead, number, rng;
     AttnQueries queries;
 } StripMasks;
+/* Of block b of queries from i0 on, of head h; rng, first: slots. */
+StripMasks attn_strip_masks_of(const Attn *a, LLVMValueRef ctx, int rng, int first,
+                               const AttnOrigin *origin, LLVMValueRef b, LLVMValueRef h,
+                               LLVMValueRef i0, LLVMValueRef rows);
+/* With dropout: room[bk] of i16 gets the lanes of a strip that it keeps, for each key of a block;
+ * attn_strip_kept: those of one key from there, i1, or NULL without dropout. _emit: the function
+ * that is called for it. */
+void attn_strip_keep(const Attn *a, const StripMasks *m, const StripAt *at,
+                     LLVMValueRef room);
+LLVMValueRef attn_strip_kept(const Attn *a, LLVMValueRef room, int64_t key);
+void attn_strip_keep_emit(const Attn *a);
 /* Masks scores of a strip and a block of keys, also of keys that the block lacks. */
 void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
                       const StripMasks *m);
