@@ -10,72 +10,13 @@
 #include "codegen/attention_forward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/attention_weave.h"
-#include "codegen/tile_ops.h"
-#include "codegen/vmath.h"
-#include <float.h>
 #include <math.h>
-
-/* Without parts of the keys a pair is two blocks of queries of one head, one from each end: under
- * a causal mask every pair then has the same work. With an odd number the middle block is
- * alone. */
-static int64_t pairs_of(int64_t q_blocks) {
-    return (q_blocks + 1) / 2;
-}
-
-static int64_t parts_of(const AttnShape *s, int64_t q_blocks) {
-    return attn_key_parts(s, s->batch * s->heads * pairs_of(q_blocks));
-}
-
-/* Is there room for V of all keys in tiles, made once an item? The plan does not know if the CPU
- * has tile registers. In a window few blocks of queries see the same keys. */
-static bool has_room_for_values(const AttnShape *s, int64_t parts) {
-    return s->dt == DT_BF16 && !s->window && parts == 1;
-}
-
-static bool keeps_values(const Attn *a) {
-    return a->tiles && has_room_for_values(&a->s, a->parts);
-}
-
-/* Of blocks of queries in `strips` strips of bq. */
-static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips) {
-    ForwardScratch x = {0};
-    const bool narrow = s->dt == DT_BF16;
-    const int64_t block = bq * strips;
-    bool kept = has_room_for_values(s, parts_of(s, (s->tq + block - 1) / block));
-    x.out = x.packed + attn_words(s) * bq;
-    x.s = x.out + s->dim * bq;
-    x.p = x.s + ATTN_BLOCK_KEYS * bq;
-    x.max = x.p + (narrow ? ATTN_BLOCK_KEYS / 2 * bq : 0);
-    x.sum = x.max + bq;
-    x.decay = x.sum + bq;
-    x.moved = x.decay + bq;
-    x.keep = x.moved + 1;
-    x.strip = align_up(x.keep + (narrow ? ATTN_BLOCK_KEYS / 2 : 0));
-    x.floats = x.k = x.strip * strips;
-    if (!narrow) return x;
-    const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
-    x.v = x.k + blocks * ATTN_BLOCK_KEYS * attn_words(s);
-    x.floats = x.v + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
-    x.floats = align_up(x.floats);
-    return x;
-}
-
-ForwardScratch attn_forward_scratch(const Attn *a) {
-    return scratch_for(&a->s, a->bq, a->strips);
-}
-
-/* Whatever CPU it is for. */
-static int64_t scratch_floats(const AttnShape *s, int64_t bq) {
-    int64_t floats = scratch_for(s, bq, 1).floats;
-    if (bq % ATTN_STRIP) return floats;
-    return MAX(floats, scratch_for(s, ATTN_STRIP, bq / ATTN_STRIP).floats);
-}
 
 /* An item is a pair or, where values are kept, some of a head: the pairs of every so many. */
 static int64_t items_a_head(const Attn *a) {
     enum { ITEMS_A_THREAD = 8 }; /* at least, where there are pairs for it */
-    int64_t heads = a->s.batch * a->s.heads, pairs = pairs_of(a->q_blocks);
-    if (!keeps_values(a)) return pairs;
+    int64_t heads = a->s.batch * a->s.heads, pairs = attn_forward_pairs(a->q_blocks);
+    if (!attn_keeps_values(a)) return pairs;
     int64_t wanted = a->s.threads > 1 ? (int64_t)ITEMS_A_THREAD * a->s.threads : 1;
     return MIN(pairs, (wanted + heads - 1) / heads);
 }
@@ -84,9 +25,9 @@ static int64_t items_a_head(const Attn *a) {
  * are joined in the end. */
 static int64_t forward_floats(const AttnShape *s, int threads, int vl) {
     int64_t bq = attn_block_queries(s, vl), q_blocks = (s->tq + bq - 1) / bq;
-    int64_t parts = parts_of(s, q_blocks);
+    int64_t parts = attn_forward_parts(s, q_blocks);
     int64_t rooms = parts > 1 ? s->batch * s->heads * q_blocks * parts : threads;
-    return rooms * scratch_floats(s, bq);
+    return rooms * attn_forward_floats(s, bq);
 }
 
 size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int vl) {
@@ -106,63 +47,6 @@ static void values_emit(const Attn *a, const char *part, bool adds) {
     gemm_emit(e, &s, adds ? GEMM_ADD : GEMM_SCALE, emit_param(e, 0), emit_param(e, 1),
               emit_param(e, 2), adds ? NULL : emit_param(e, 3), emit_i64(e, a->s.dim),
               emit_i64(e, a->bq), emit_param(e, 4));
-    emit_ret(e, NULL);
-}
-
-/* name.start(work): no sum, no output yet, and a maximum below any score but finite, so
- * that queries that see no key of a block keep it, instead of inf - inf. */
-static void start_emit(const Attn *a) {
-    Emit *e = a->e;
-    ForwardScratch x = attn_forward_scratch(a);
-    Loop l;
-    attn_func(a, "start", "p");
-    LLVMValueRef zero = LLVMConstNull(e->vf32), work = emit_param(e, 0);
-    loop_begin(e, &l, emit_i64(e, x.out), emit_i64(e, x.s), e->vl, 0, NULL);
-    emit_store(e, zero, attn_f32(a, work, l.i), NULL, 4);
-    loop_end(e, &l, NULL);
-    for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef lowest = emit_f32_like(e, zero, -FLT_MAX);
-        emit_store(e, lowest, emit_at(e, e->f32, work, x.max + v), NULL, 4);
-        emit_store(e, zero, emit_at(e, e->f32, work, x.sum + v), NULL, 4);
-    }
-    emit_ret(e, NULL);
-}
-
-/* name.finish(work, o, lse, rows): o and lse from the sums. The maximum is in units of
- * log2, the sum relative to it; a sum of 0 is a query that sees no key. */
-static void finish_emit(const Attn *a) {
-    Emit *e = a->e;
-    ForwardScratch x = attn_forward_scratch(a);
-    attn_func(a, "finish", "pppi");
-    LLVMValueRef work = emit_param(e, 0), rows = emit_param(e, 3);
-    LLVMValueRef decay = emit_at(e, e->f32, work, x.decay);
-    LLVMValueRef lse = emit_at(e, e->f32, work, x.sum);
-    for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef top =
-            emit_load(e, e->vf32, emit_at(e, e->f32, work, x.max + v), NULL, 4);
-        LLVMValueRef sum_at = emit_at(e, e->f32, lse, v);
-        LLVMValueRef sum = emit_load(e, e->vf32, sum_at, NULL, 4);
-        LLVMValueRef kept = emit_f32_like(e, sum, 1 - a->s.dropout);
-        LLVMValueRef factor =
-            emit_fdiv(e, emit_f32_like(e, sum, 1), emit_fmul(e, sum, kept));
-        LLVMValueRef zero = LLVMConstNull(e->vf32);
-        LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, sum, zero, "");
-        factor = emit_select(e, none, zero, factor);
-        emit_store(e, factor, emit_at(e, e->f32, decay, v), NULL, 4);
-        LLVMValueRef log =
-            emit_fma(e, top, emit_f32_like(e, top, M_LN2), vmath_log(e, sum));
-        log = emit_select(e, none, emit_f32_like(e, log, NO_KEYS), log);
-        emit_store(e, log, sum_at, NULL, 4);
-    }
-    LLVMValueRef args[] = {emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows,
-                           decay};
-    attn_call(a, "unpack", args, 4);
-    Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), rows, 1, 0, NULL);
-    LLVMValueRef value = emit_load(e, e->f32, attn_f32(a, lse, l.i), NULL, 4);
-    LLVMValueRef to = emit_mul(e, l.i, emit_i64(e, a->s.heads));
-    emit_store(e, value, attn_f32(a, emit_param(e, 2), to), NULL, 4);
-    loop_end(e, &l, NULL);
     emit_ret(e, NULL);
 }
 
@@ -190,19 +74,6 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return b;
 }
 
-LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
-    Emit *e = a->e;
-    LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
-    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk)));
-    return attn_f32(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), at);
-}
-
-LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
-    Emit *e = a->e;
-    LLVMValueRef k = emit_at(e, e->f32, work, attn_forward_scratch(a).k);
-    return attn_f32(a, k, emit_mul(e, from, emit_i64(e, a->words)));
-}
-
 /* One block of `keys` keys, the first of them `from`. */
 static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
                       LLVMValueRef keys) {
@@ -211,7 +82,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
     LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
-    const bool kept = keeps_values(a);
+    const bool kept = attn_keeps_values(a);
     if (a->narrow && !a->rows_in_place) {
         LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
         attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
@@ -252,34 +123,6 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     }
     attn_call(a, "values", values, 5);
     if (a->tiles) if_end(e, &moved);
-}
-
-AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
-    Emit *e = a->e;
-    const AttnShape *s = &a->s;
-    LLVMValueRef heads = emit_i64(e, s->heads);
-    AttnPlace p = {.b = emit_div(e, bh, heads), .h = emit_rem(e, bh, heads)};
-    LLVMValueRef group = emit_div(e, p.h, emit_i64(e, s->heads / s->kv_heads));
-    LLVMValueRef queries = emit_i64(e, a->bq * a->strips);
-    p.i0 = emit_mul(e, block, queries);
-    p.rows = emit_sub(e, emit_i64(e, s->tq), p.i0);
-    p.rows = emit_imin(e, p.rows, queries);
-    p.row = emit_add(e, emit_mul(e, p.b, emit_i64(e, s->tq)), p.i0);
-    p.row = emit_add(e, emit_mul(e, p.row, heads), p.h);
-    p.q_at = emit_mul(e, p.row, emit_i64(e, s->dim));
-    p.kv_at = emit_mul(e, p.b, emit_i64(e, s->tk * s->kv_heads));
-    p.kv_at = emit_mul(e, emit_add(e, p.kv_at, group), emit_i64(e, s->dim));
-    return p;
-}
-
-void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnPlace *p,
-                 LLVMValueRef from, LLVMValueRef rows) {
-    Emit *e = a->e;
-    LLVMValueRef q_at = emit_plus(e, p->q_at, from, a->q_row);
-    LLVMValueRef row = emit_plus(e, p->row, from, a->s.heads);
-    LLVMValueRef args[] = {work, attn_element(a, attn_slot(a, ctx, FORWARD_O), q_at),
-                           attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row), rows};
-    attn_call(a, "finish", args, 4);
 }
 
 /* name.queries(ctx, work, bh, block, part): one block of queries of one head against a
@@ -347,10 +190,10 @@ static void keep_values(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
 static void pairs_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                        LLVMValueRef item) {
     Emit *e = a->e;
-    const int64_t items = items_a_head(a), pairs = pairs_of(a->q_blocks);
+    const int64_t items = items_a_head(a), pairs = attn_forward_pairs(a->q_blocks);
     LLVMValueRef bh = emit_div(e, item, emit_i64(e, items));
     LLVMValueRef first = emit_rem(e, item, emit_i64(e, items));
-    if (!keeps_values(a)) {
+    if (!attn_keeps_values(a)) {
         pair_emit(a, ctx, work, bh, first);
         return;
     }
@@ -376,7 +219,7 @@ static void part_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
 
 static void body_emit(const Attn *a) {
     Emit *e = a->e;
-    int64_t floats = scratch_floats(&a->s, a->bq * a->strips);
+    int64_t floats = attn_forward_floats(&a->s, a->bq * a->strips);
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0), thread = emit_param(e, 3);
     LLVMValueRef scratch = attn_slot(a, ctx, FORWARD_WORK), size = emit_i64(e, floats);
@@ -398,7 +241,7 @@ static void body_emit(const Attn *a) {
  * of the keys. */
 static void join_emit(const Attn *a) {
     Emit *e = a->e;
-    int64_t floats = scratch_floats(&a->s, a->bq);
+    int64_t floats = attn_forward_floats(&a->s, a->bq);
     int64_t all = a->s.batch * a->s.heads * a->q_blocks;
     attn_func(a, "join", "piii");
     LLVMValueRef ctx = emit_param(e, 0), blocks = emit_i64(e, a->q_blocks);
@@ -431,16 +274,16 @@ static void blocks_emit(const Attn *a) {
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     if (attn_is_token(s)) return attn_token_emit(e, name, s);
     Attn a = attn_of(e, name, s);
-    a.parts = parts_of(s, a.q_blocks);
-    if (keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a, a.bq, a.bk);
+    a.parts = attn_forward_parts(s, a.q_blocks);
+    if (attn_keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a, a.bq, a.bk);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
     if (a.narrow) (a.tiles ? attn_tiles_emit : attn_pairs_emit)(&a, "pairs", false);
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);
-    start_emit(&a);
-    finish_emit(&a);
+    attn_start_emit(&a);
+    attn_finish_emit(&a);
     (a.strips > 1 ? attn_strips_emit : blocks_emit)(&a);
     body_emit(&a);
     int64_t heads = s->batch * s->heads, slots = FORWARD_FIRST + s->within;

@@ -37,6 +37,18 @@ typedef struct ForwardScratch {
     int64_t packed, out, s, p, max, sum, decay, moved, keep, strip, k, v, floats;
 } ForwardScratch;
 ForwardScratch attn_forward_scratch(const Attn *a);
+/* Of a thread, whatever CPU it is for; bq: queries of a block. */
+int64_t attn_forward_floats(const AttnShape *s, int64_t bq);
+/* Pairs of blocks of queries, parts of keys, and are values kept in tiles, for many blocks? */
+int64_t attn_forward_pairs(int64_t q_blocks);
+int64_t attn_forward_parts(const AttnShape *s, int64_t q_blocks);
+bool attn_keeps_values(const Attn *a);
+/* name.start(work): no sum, no output yet, and a maximum below any score but finite, so
+ * that queries that see no key of a block keep it, instead of inf - inf.
+ * name.finish(work, o, lse, rows): o and lse from the sums. The maximum is in units of
+ * log2, the sum relative to it; a sum of 0 is a query that sees no key. */
+void attn_start_emit(const Attn *a);
+void attn_finish_emit(const Attn *a);
 /* Where keys of the block from `from` on and its values are, in tiles, where they are kept. */
 LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from);
 LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from);

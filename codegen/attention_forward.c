@@ -1,0 +1,158 @@
+/* attention_forward.c - see attention_forward.h. */
+#include "codegen/attention_forward.h"
+#include "codegen/attention_pack.h"
+#include "codegen/attention_weave.h"
+#include "codegen/vmath.h"
+#include <float.h>
+#include <math.h>
+
+/* Without parts of the keys a pair is two blocks of queries of one head, one from each end: under
+ * a causal mask every pair then has the same work. With an odd number the middle block is
+ * alone. */
+int64_t attn_forward_pairs(int64_t q_blocks) {
+    return (q_blocks + 1) / 2;
+}
+
+int64_t attn_forward_parts(const AttnShape *s, int64_t q_blocks) {
+    return attn_key_parts(s, s->batch * s->heads * attn_forward_pairs(q_blocks));
+}
+
+/* Is there room for V of all keys in tiles, made once an item? The plan does not know if the CPU
+ * has tile registers. In a window few blocks of queries see the same keys. */
+static bool has_room_for_values(const AttnShape *s, int64_t parts) {
+    return s->dt == DT_BF16 && !s->window && parts == 1;
+}
+
+bool attn_keeps_values(const Attn *a) {
+    return a->tiles && has_room_for_values(&a->s, a->parts);
+}
+
+/* Of blocks of queries in `strips` strips of bq. */
+static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips) {
+    ForwardScratch x = {0};
+    const bool narrow = s->dt == DT_BF16;
+    const int64_t block = bq * strips;
+    bool kept =
+        has_room_for_values(s, attn_forward_parts(s, (s->tq + block - 1) / block));
+    x.out = x.packed + attn_words(s) * bq;
+    x.s = x.out + s->dim * bq;
+    x.p = x.s + ATTN_BLOCK_KEYS * bq;
+    x.max = x.p + (narrow ? ATTN_BLOCK_KEYS / 2 * bq : 0);
+    x.sum = x.max + bq;
+    x.decay = x.sum + bq;
+    x.moved = x.decay + bq;
+    x.keep = x.moved + 1;
+    x.strip = align_up(x.keep + (narrow ? ATTN_BLOCK_KEYS / 2 : 0));
+    x.floats = x.k = x.strip * strips;
+    if (!narrow) return x;
+    const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
+    x.v = x.k + blocks * ATTN_BLOCK_KEYS * attn_words(s);
+    x.floats = x.v + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
+    x.floats = align_up(x.floats);
+    return x;
+}
+
+ForwardScratch attn_forward_scratch(const Attn *a) {
+    return scratch_for(&a->s, a->bq, a->strips);
+}
+
+/* Whatever CPU it is for. */
+int64_t attn_forward_floats(const AttnShape *s, int64_t bq) {
+    int64_t floats = scratch_for(s, bq, 1).floats;
+    if (bq % ATTN_STRIP) return floats;
+    return MAX(floats, scratch_for(s, ATTN_STRIP, bq / ATTN_STRIP).floats);
+}
+
+AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    LLVMValueRef heads = emit_i64(e, s->heads);
+    AttnPlace p = {.b = emit_div(e, bh, heads), .h = emit_rem(e, bh, heads)};
+    LLVMValueRef group = emit_div(e, p.h, emit_i64(e, s->heads / s->kv_heads));
+    LLVMValueRef queries = emit_i64(e, a->bq * a->strips);
+    p.i0 = emit_mul(e, block, queries);
+    p.rows = emit_sub(e, emit_i64(e, s->tq), p.i0);
+    p.rows = emit_imin(e, p.rows, queries);
+    p.row = emit_add(e, emit_mul(e, p.b, emit_i64(e, s->tq)), p.i0);
+    p.row = emit_add(e, emit_mul(e, p.row, heads), p.h);
+    p.q_at = emit_mul(e, p.row, emit_i64(e, s->dim));
+    p.kv_at = emit_mul(e, p.b, emit_i64(e, s->tk * s->kv_heads));
+    p.kv_at = emit_mul(e, emit_add(e, p.kv_at, group), emit_i64(e, s->dim));
+    return p;
+}
+
+void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnPlace *p,
+                 LLVMValueRef from, LLVMValueRef rows) {
+    Emit *e = a->e;
+    LLVMValueRef q_at = emit_plus(e, p->q_at, from, a->q_row);
+    LLVMValueRef row = emit_plus(e, p->row, from, a->s.heads);
+    LLVMValueRef args[] = {work, attn_element(a, attn_slot(a, ctx, FORWARD_O), q_at),
+                           attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row), rows};
+    attn_call(a, "finish", args, 4);
+}
+
+LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+    Emit *e = a->e;
+    LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
+    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk)));
+    return attn_f32(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), at);
+}
+
+LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+    Emit *e = a->e;
+    LLVMValueRef k = emit_at(e, e->f32, work, attn_forward_scratch(a).k);
+    return attn_f32(a, k, emit_mul(e, from, emit_i64(e, a->words)));
+}
+
+void attn_start_emit(const Attn *a) {
+    Emit *e = a->e;
+    ForwardScratch x = attn_forward_scratch(a);
+    Loop l;
+    attn_func(a, "start", "p");
+    LLVMValueRef zero = LLVMConstNull(e->vf32), work = emit_param(e, 0);
+    loop_begin(e, &l, emit_i64(e, x.out), emit_i64(e, x.s), e->vl, 0, NULL);
+    emit_store(e, zero, attn_f32(a, work, l.i), NULL, 4);
+    loop_end(e, &l, NULL);
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef lowest = emit_f32_like(e, zero, -FLT_MAX);
+        emit_store(e, lowest, emit_at(e, e->f32, work, x.max + v), NULL, 4);
+        emit_store(e, zero, emit_at(e, e->f32, work, x.sum + v), NULL, 4);
+    }
+    emit_ret(e, NULL);
+}
+
+void attn_finish_emit(const Attn *a) {
+    Emit *e = a->e;
+    ForwardScratch x = attn_forward_scratch(a);
+    attn_func(a, "finish", "pppi");
+    LLVMValueRef work = emit_param(e, 0), rows = emit_param(e, 3);
+    LLVMValueRef decay = emit_at(e, e->f32, work, x.decay);
+    LLVMValueRef lse = emit_at(e, e->f32, work, x.sum);
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef top =
+            emit_load(e, e->vf32, emit_at(e, e->f32, work, x.max + v), NULL, 4);
+        LLVMValueRef sum_at = emit_at(e, e->f32, lse, v);
+        LLVMValueRef sum = emit_load(e, e->vf32, sum_at, NULL, 4);
+        LLVMValueRef kept = emit_f32_like(e, sum, 1 - a->s.dropout);
+        LLVMValueRef factor =
+            emit_fdiv(e, emit_f32_like(e, sum, 1), emit_fmul(e, sum, kept));
+        LLVMValueRef zero = LLVMConstNull(e->vf32);
+        LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, sum, zero, "");
+        factor = emit_select(e, none, zero, factor);
+        emit_store(e, factor, emit_at(e, e->f32, decay, v), NULL, 4);
+        LLVMValueRef log =
+            emit_fma(e, top, emit_f32_like(e, top, M_LN2), vmath_log(e, sum));
+        log = emit_select(e, none, emit_f32_like(e, log, NO_KEYS), log);
+        emit_store(e, log, sum_at, NULL, 4);
+    }
+    LLVMValueRef args[] = {emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows,
+                           decay};
+    attn_call(a, "unpack", args, 4);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), rows, 1, 0, NULL);
+    LLVMValueRef value = emit_load(e, e->f32, attn_f32(a, lse, l.i), NULL, 4);
+    LLVMValueRef to = emit_mul(e, l.i, emit_i64(e, a->s.heads));
+    emit_store(e, value, attn_f32(a, emit_param(e, 2), to), NULL, 4);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
