@@ -175,13 +175,8 @@ void attn_strips_emit(const Attn *a) {
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
     begin(&q, rows, n.i);
     loop_end(e, &n, NULL);
-    If some;
-    LLVMValueRef blocks = emit_add(e, range.to, emit_i64(e, a->bk - 1));
-    blocks = emit_div(e, emit_imax(e, blocks, zero), emit_i64(e, a->bk));
-    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSGT, blocks, zero, ""));
     const StripWalk walk = {first_scores, strip, last_values, &q};
-    attn_walk_strips(a, blocks, &q.at, &walk);
-    if_end(e, &some);
+    attn_walk_strips(a, &range, &q.at, &walk);
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
     Strip x = strip_of(&q, n.i, n.i);
     StripRows r = attn_strip_rows(a, n.i, p.rows);

@@ -95,7 +95,7 @@ void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
 bool attn_has_strips(const Attn *a) {
     const AttnShape *s = &a->s;
     const bool whole = s->dim % (2 * TILE_SIDE) == 0 && a->bq % ATTN_STRIP == 0;
-    const bool plain = !s->window && a->parts == 1 && a->times > 0;
+    const bool plain = a->parts == 1 && a->times > 0;
     return a->rows_in_place && whole && plain && a->bq >= 4 * ATTN_STRIP;
 }
 
@@ -189,23 +189,23 @@ static LLVMValueRef skipped(const Attn *a, LLVMValueRef block, const StripMasks 
     return emit_div(e, ahead, emit_i64(e, ATTN_STRIP));
 }
 
-static LLVMValueRef strips_in_all(const Attn *a, LLVMValueRef blocks,
+static LLVMValueRef strips_in_all(const Attn *a, LLVMValueRef from, LLVMValueRef to,
                                   const StripMasks *m) {
     Emit *e = a->e;
-    LLVMValueRef all = emit_mul(e, blocks, emit_i64(e, a->strips));
+    LLVMValueRef all = emit_mul(e, emit_sub(e, to, from), emit_i64(e, a->strips));
     Loop l;
     if (!a->s.causal) return all;
-    loop_begin(e, &l, emit_i64(e, 0), blocks, 1, 1, &all);
+    loop_begin(e, &l, from, to, 1, 1, &all);
     all = emit_sub(e, l.carry[0], skipped(a, l.i, m));
     loop_end(e, &l, &all);
     return l.carry[0];
 }
 
 /* The n-th strip, of which block, strip and the one before are known. */
-static void complete(const Attn *a, StripAt *at, LLVMValueRef n, LLVMValueRef blocks,
+static void complete(const Attn *a, StripAt *at, LLVMValueRef n, LLVMValueRef to,
                      const StripMasks *m) {
     Emit *e = a->e;
-    LLVMValueRef one = emit_i64(e, 1), end = emit_sub(e, blocks, one);
+    LLVMValueRef one = emit_i64(e, 1), end = emit_sub(e, to, one);
     at->skipped = skipped(a, at->block, m);
     at->next_strip = emit_add(e, at->strip, one);
     LLVMValueRef ends =
@@ -217,13 +217,13 @@ static void complete(const Attn *a, StripAt *at, LLVMValueRef n, LLVMValueRef bl
     at->other = emit_sub(e, one, at->turn);
 }
 
-void attn_walk_strips(const Attn *a, LLVMValueRef blocks, const StripMasks *m,
-                      const StripWalk *w) {
+static void walk(const Attn *a, LLVMValueRef from, LLVMValueRef to, const StripMasks *m,
+                 const StripWalk *w) {
     Emit *e = a->e;
-    LLVMValueRef zero = emit_i64(e, 0), all = strips_in_all(a, blocks, m);
-    StripAt at = {.block = zero, .strip = skipped(a, zero, m), .first = true};
+    LLVMValueRef zero = emit_i64(e, 0), all = strips_in_all(a, from, to, m);
+    StripAt at = {.block = from, .strip = skipped(a, from, m), .first = true};
     at.last_block = at.last_strip = zero;
-    complete(a, &at, zero, blocks, m);
+    complete(a, &at, zero, to, m);
     w->begin(w->ctx,
              &(StripAt){.next_block = at.block, .next_strip = at.strip, .other = zero});
     w->each(w->ctx, &at);
@@ -234,7 +234,7 @@ void attn_walk_strips(const Attn *a, LLVMValueRef blocks, const StripMasks *m,
                    .last_strip = l.carry[1],
                    .block = l.carry[2],
                    .strip = l.carry[3]};
-    complete(a, &at, l.i, blocks, m);
+    complete(a, &at, l.i, to, m);
     w->each(w->ctx, &at);
     LLVMValueRef next[] = {at.block, at.strip, at.next_block, at.next_strip};
     loop_end(e, &l, next);
@@ -242,4 +242,17 @@ void attn_walk_strips(const Attn *a, LLVMValueRef blocks, const StripMasks *m,
     w->end(w->ctx, &(StripAt){.last_block = l.carry[0],
                               .last_strip = l.carry[1],
                               .other = emit_rem(e, last, emit_i64(e, 2))});
+}
+
+void attn_walk_strips(const Attn *a, const AttnRange *keys, const StripMasks *m,
+                      const StripWalk *w) {
+    Emit *e = a->e;
+    LLVMValueRef bk = emit_i64(e, a->bk), zero = emit_i64(e, 0);
+    LLVMValueRef from = emit_div(e, keys->from, bk);
+    LLVMValueRef to = emit_add(e, keys->to, emit_i64(e, a->bk - 1));
+    to = emit_div(e, emit_imax(e, to, zero), bk);
+    If some;
+    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSGT, to, from, ""));
+    walk(a, from, to, m, w);
+    if_end(e, &some);
 }

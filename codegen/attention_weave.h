@@ -65,15 +65,16 @@ void attn_strip_keep_emit(const Attn *a);
 /* Masks scores of a strip and a block of keys, also of keys that the block lacks. */
 void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
                       const StripMasks *m);
-/* Emits all strips of so many blocks (i64, at least 1) of keys, block by block, but those that see
- * no key of a block: begin before the first one, which is its next, each, and end behind the last. */
+/* Emits all strips of the blocks of keys in a range of attn_range, block by block, but those that see
+ * no key of a block for being before it: begin before the first one, which is its next, each, and end
+ * behind the last. Nothing runs where the range is empty. */
 typedef struct StripWalk {
     void (*begin)(void *ctx, const StripAt *at);
     void (*each)(void *ctx, const StripAt *at);
     void (*end)(void *ctx, const StripAt *at);
     void *ctx;
 } StripWalk;
-void attn_walk_strips(const Attn *a, LLVMValueRef blocks, const StripMasks *m,
+void attn_walk_strips(const Attn *a, const AttnRange *keys, const StripMasks *m,
                       const StripWalk *w);
 
 #endif
