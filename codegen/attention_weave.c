@@ -10,7 +10,7 @@ typedef struct Weave {
     Tiles t;
     const TileOps *ops;
     const WeaveProduct
-        *held; /* whose rows from `row` on are in tiles from `tile` on, or NULL */
+        *held; /* rows from `row` on of it are in tiles from `tile` on, or NULL */
     int64_t row;
     int tile;
     int dots, dots_in_all, units, done, loads;
@@ -24,10 +24,6 @@ static void load(Weave *w, int tile, LLVMValueRef from, int64_t word, int64_t ro
 }
 
 static void load_a(Weave *w, int tile, const WeaveProduct *p, int64_t row, int64_t pair) {
-    if (p->a_row) {
-        load(w, tile, p->a, row * p->a_row + pair, p->a_row);
-        return;
-    }
     const int64_t wide = 2 * TILE_SIDE;
     int64_t at = row / wide * (p->pairs * wide) + pair * wide + row % wide * TILE_SIDE;
     load(w, tile, p->a, at, TILE_SIDE);
@@ -180,13 +176,14 @@ void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
     if (a->s.tk % a->bk) mask_beyond(a, s, emit_sub(e, emit_i64(e, a->s.tk), j0));
 }
 
-/* Strips whose last query is before the first key of the block. */
+/* Strips whose last query is before the first key of the block; two stay, so that none follows upon
+ * itself. */
 static LLVMValueRef skipped(const Attn *a, LLVMValueRef block, const StripMasks *m) {
     Emit *e = a->e;
-    LLVMValueRef zero = emit_i64(e, 0);
+    LLVMValueRef zero = emit_i64(e, 0), most = emit_i64(e, a->strips - 2);
     if (!a->s.causal) return zero;
     LLVMValueRef ahead = emit_imax(e, emit_plus(e, m->ahead, block, a->bk), zero);
-    return emit_div(e, ahead, emit_i64(e, ATTN_STRIP));
+    return emit_imin(e, emit_div(e, ahead, emit_i64(e, ATTN_STRIP)), most);
 }
 
 static LLVMValueRef strips_in_all(const Attn *a, LLVMValueRef from, LLVMValueRef to,

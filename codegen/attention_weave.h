@@ -8,12 +8,11 @@
 /* Lanes of queries that are worked on at a time, a strip of a block. */
 enum { ATTN_STRIP = 16 };
 
-/* C[rows][16] = A B, or += (adds), of f32 from pairs of bf16. Rows of A are a_row words apart or,
- * where that is 0, in tiles as gemm.h has them; B and C are strips. rows is a multiple of 32,
- * pairs one of 16. */
+/* C[rows][16] = A B, or += (adds), of f32 from pairs of bf16. A is in tiles as gemm.h has them, B and C
+ * are strips. rows is a multiple of 32, pairs one of 16. */
 typedef struct WeaveProduct {
     LLVMValueRef a, b, c;
-    int64_t rows, pairs, a_row;
+    int64_t rows, pairs;
     bool adds;
 } WeaveProduct;
 
@@ -66,7 +65,7 @@ void attn_strip_keep_emit(const Attn *a);
 void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
                       const StripMasks *m);
 /* Emits all strips of the blocks of keys in a range of attn_range, block by block, but those that see
- * no key of a block for being before it: begin before the first one, which is its next, each, and end
+ * no key of a block for being before it, as far as others do: begin before the first one, which is its next, each, and end
  * behind the last. Nothing runs where the range is empty. */
 typedef struct StripWalk {
     void (*begin)(void *ctx, const StripAt *at);

@@ -463,14 +463,15 @@ TEST(causal_to_the_bit_tiled) {
 /* Keys whose scores grow from block to block, by little and by much, so that what was summed before
  * is scaled now and then. */
 static void maxima_that_grow(int vl, Way way) {
-    for (int n = 0; n < 4; n++) {
-        AttnShape s = shape(70, 400, 2, 1, n % 2 ? 50 : 64);
+    for (int n = 0; n < 8; n++) {
+        AttnShape s = shape(70, 400, 2, 1, n & 2 ? 50 : 64);
         s.causal = n % 2;
         s.threads = threads = 1 + n % 2;
-        s.scale *= n < 2 ? 2 : 8;
-        s.dropout = n == 3 ? 0.3 : 0;
+        s.scale *= n < 4 ? 2 : 8;
+        s.dropout = n % 4 == 3 ? 0.3 : 0;
         Compiled c = compiled(&s, vl, way);
-        Data d = data_of(&s, 330); /* queries among the last keys */
+        Data d = data_of(
+            &s, 330); /* queries among the last keys; some alone see the last block */
         for (int64_t i = 0; i < d.nk; i++) {
             int64_t block = i / s.dim / 64;
             d.k[i] = to_bits(of_bits(d.k[i]) * (double)(1 + block * block) / 4);
