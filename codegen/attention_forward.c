@@ -34,8 +34,9 @@ static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips
     const int64_t block = bq * strips;
     bool kept =
         has_room_for_values(s, attn_forward_parts(s, (s->tq + block - 1) / block));
-    x.out = x.packed + attn_words(s) * bq;
-    x.s = x.out + s->dim * bq;
+    const int64_t dim = narrow ? attn_tiled_dim(s) : s->dim;
+    x.out = x.packed + (narrow ? dim / 2 : dim) * bq;
+    x.s = x.out + dim * bq;
     x.p = x.s + ATTN_BLOCK_KEYS * bq;
     x.max = x.p + (narrow ? ATTN_BLOCK_KEYS / 2 * bq : 0);
     x.sum = x.max + bq;
@@ -46,7 +47,7 @@ static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips
     x.floats = x.k = x.strip * strips;
     if (!narrow) return x;
     const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
-    x.v = x.k + blocks * ATTN_BLOCK_KEYS * attn_words(s);
+    x.v = x.k + blocks * ATTN_BLOCK_KEYS * dim / 2;
     x.floats = x.v + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
     x.floats = align_up(x.floats);
     return x;
@@ -101,7 +102,7 @@ LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef fro
 LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
     Emit *e = a->e;
     LLVMValueRef k = emit_at(e, e->f32, work, attn_forward_scratch(a).k);
-    return attn_f32(a, k, emit_mul(e, from, emit_i64(e, a->words)));
+    return attn_f32(a, k, emit_mul(e, from, emit_i64(e, attn_tiled_dim(&a->s) / 2)));
 }
 
 void attn_start_emit(const Attn *a) {

@@ -25,23 +25,24 @@ int64_t attn_grad_strip_queries(const AttnShape *s) {
 static StripScratch scratch_of(const AttnShape *s) {
     StripScratch x = {0};
     const int64_t strips = attn_grad_strip_queries(s) / ATTN_STRIP;
-    const int64_t words = attn_words(s), keys = round_up(s->tk, KEYS), n = ATTN_STRIP;
+    const int64_t dim = attn_tiled_dim(s), words = dim / 2, n = ATTN_STRIP;
+    const int64_t keys = round_up(s->tk, KEYS);
     x.out = x.q + words * n;
     x.s = x.out + words * n;
     x.dp = x.s + KEYS * n;
     x.ds_pairs = x.dp + KEYS * n;
     x.dq = x.ds_pairs + KEYS / 2 * n;
-    x.delta = x.dq + s->dim * n;
+    x.delta = x.dq + dim * n;
     x.lse = x.delta + n;
     x.keep = x.lse + n;
     x.strip = align_up(x.keep + KEYS / 2);
     x.p = x.strip * strips;
     x.ds = x.p + KEYS * strips * n / 2;
     x.q_pairs = x.ds + KEYS * strips * n / 2;
-    x.do_pairs = x.q_pairs + s->dim * strips * n / 2;
-    x.dk = x.do_pairs + s->dim * strips * n / 2;
-    x.dv = x.dk + s->dim * keys;
-    x.k_rows = x.dv + s->dim * keys;
+    x.do_pairs = x.q_pairs + dim * strips * n / 2;
+    x.dk = x.do_pairs + dim * strips * n / 2;
+    x.dv = x.dk + dim * keys;
+    x.k_rows = x.dv + dim * keys;
     x.v_rows = x.k_rows + words * keys;
     x.k_turned = x.v_rows + words * keys;
     x.floats = align_up(x.k_turned + keys / KEYS * attn_tiled_words(s, KEYS));
@@ -103,11 +104,11 @@ static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef
     const Attn *a = q->a;
     Strip x = strip_of(q, n, turn);
     int64_t rows = of_values ? q->x.v_rows : q->x.k_rows;
-    return (WeaveProduct){.a = tiles_at(q, rows, block, a->bk * a->words),
+    return (WeaveProduct){.a = tiles_at(q, rows, block, attn_tiled_words(&a->s, a->bk)),
                           .b = in_strip(&x, of_values ? q->x.out : q->x.q),
                           .c = in_turn(&x, of_values ? q->x.dp : q->x.s),
                           .rows = a->bk,
-                          .pairs = a->words};
+                          .pairs = attn_tiled_dim(&a->s) / 2};
 }
 
 static WeaveProduct query_sums_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
@@ -118,7 +119,7 @@ static WeaveProduct query_sums_of(const Queries *q, LLVMValueRef block, LLVMValu
         .a = tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk)),
         .b = in_turn(&x, q->x.ds_pairs),
         .c = in_strip(&x, q->x.dq),
-        .rows = a->s.dim,
+        .rows = attn_tiled_dim(&a->s),
         .pairs = a->bk / 2,
         .adds = true};
 }
@@ -146,7 +147,8 @@ static void key_sums(const Queries *q, LLVMValueRef block) {
     const Attn *a = q->a;
     Emit *e = a->e;
     Loop d;
-    loop_begin(e, &d, emit_i64(e, 0), emit_i64(e, a->s.dim / ATTN_STRIP), 1, 0, NULL);
+    loop_begin(e, &d, emit_i64(e, 0),
+               emit_i64(e, (a->s.dim + ATTN_STRIP - 1) / ATTN_STRIP), 1, 0, NULL);
     WeaveProduct product[] = {key_sums_of(q, block, d.i, true),
                               key_sums_of(q, block, d.i, false)};
     attn_weave(a, product, 2, 0, NULL, NULL);
@@ -302,8 +304,8 @@ static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
     LLVMValueRef pack_do[] = {d_o, in_strip(&x, q->x.out), r.some, scale};
     attn_call(a, "pack", pack_q, 4);
     attn_call(a, "pack", pack_do, 4);
-    LLVMValueRef lines = emit_i64(e, ATTN_STRIP); /* of so many numbers as a head has */
-    attn_call(a, "clear", (LLVMValueRef[]){in_strip(&x, q->x.dq), lines}, 2);
+    LLVMValueRef floats = emit_i64(e, attn_tiled_dim(&a->s) * ATTN_STRIP);
+    attn_call(a, "clear", (LLVMValueRef[]){in_strip(&x, q->x.dq), floats}, 2);
 }
 
 /* name.queries(ctx, work, b, h, block): one block of queries of head h. */
@@ -363,8 +365,8 @@ static void keys_to_tiles(const Queries *q, LLVMValueRef ctx, LLVMValueRef kv,
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
     LLVMValueRef k = attn_element(a, attn_slot(a, ctx, SLOT_K), at);
     LLVMValueRef v = attn_element(a, attn_slot(a, ctx, SLOT_V), at);
-    LLVMValueRef k_rows = tiles_at(q, q->x.k_rows, block, a->bk * a->words);
-    LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block, a->bk * a->words);
+    LLVMValueRef k_rows = tiles_at(q, q->x.k_rows, block, attn_tiled_words(&a->s, a->bk));
+    LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block, attn_tiled_words(&a->s, a->bk));
     LLVMValueRef turned =
         tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk));
     attn_call(a, "row_tiles", (LLVMValueRef[]){k, k_rows, keys}, 3);
@@ -387,7 +389,7 @@ static void head_emit(const Attn *a) {
     kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
     Queries q = {.a = a, .x = scratch_of(s), .work = work};
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
-    LLVMValueRef all = emit_i64(e, round_up(s->tk, a->bk));
+    LLVMValueRef all = emit_i64(e, attn_tiled_dim(s) * round_up(s->tk, a->bk));
     attn_call(a, "clear", (LLVMValueRef[]){shared(&q, q.x.dk), all}, 2);
     attn_call(a, "clear", (LLVMValueRef[]){shared(&q, q.x.dv), all}, 2);
     keys_to_tiles(&q, ctx, kv, &origin);
@@ -412,7 +414,7 @@ void attn_grad_strips_emit(const Attn *a) {
     attn_pair_strips_emit(a, "query_pairs");
     attn_turn_emit(a, "round_q");
     attn_round_strips_emit(a, "round_kv");
-    attn_clear_emit(a, "clear", a->s.dim);
+    attn_zeros_emit(a, "clear");
     queries_emit(a);
     head_emit(a);
 }

@@ -38,7 +38,8 @@ static void pack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef w0, int width
     emit_transpose(e, v);
     LLVMValueRef at = emit_add(e, emit_mul(e, w0, emit_i64(e, a->bq)), r0);
     LLVMValueRef base = attn_f32(a, dst, at);
-    for (int x = 0; x < width; x++) {
+    const int rows = a->strips > 1 ? e->vl : width; /* strips go on with zeros */
+    for (int x = 0; x < rows; x++) {
         LLVMValueRef to = emit_at(e, e->f32, base, x * a->bq);
         if (!a->narrow) v[x] = emit_fmul(e, v[x], scale);
         emit_store(e, v[x], to, NULL, 4);
@@ -234,7 +235,7 @@ int64_t attn_tiled_block(const Attn *a) {
 }
 
 int64_t attn_tiled_words(const AttnShape *s, int64_t keys) {
-    return round_up(keys / 2, TILE_SIDE) * round_up(s->dim, 2 * TILE_SIDE);
+    return round_up(keys / 2, TILE_SIDE) * attn_tiled_dim(s);
 }
 
 /* Pairs of rows r0.. and columns c.. of src, as a tile with columns for rows. whole: all rows of
@@ -302,13 +303,13 @@ static void row_tile_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int wid
     at = emit_plus(e, at, c, 2 * TILE_SIDE);
     at = emit_plus(e, at, emit_div(e, emit_rem(e, r, block), side), TILE_WORDS);
     at = emit_plus(e, at, emit_rem(e, r, side), TILE_SIDE);
-    emit_store(e, load_words(a, row, c, width), attn_f32(a, emit_param(e, 1), at),
-               width_mask(a, width), 4);
+    emit_store(e, load_words(a, row, c, width), attn_f32(a, emit_param(e, 1), at), NULL,
+               4);
 }
 
 void attn_row_tiles_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
-    padded_begin(a, part, a->bk, a->bk * a->words);
+    padded_begin(a, part, a->bk, attn_tiled_words(&a->s, a->bk));
     spans(a, false, emit_i64(e, 0), emit_param(e, 2), 1, a->words, row_tile_span);
     emit_ret(e, NULL);
 }
@@ -316,32 +317,34 @@ void attn_row_tiles_emit(const Attn *a, const char *part) {
 static void pair_strips_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
                              int64_t stride) {
     Emit *e = a->e;
-    check(width == e->vl);
     LLVMValueRef half = emit_div(e, r, emit_i64(e, 2));
     LLVMValueRef at = emit_mul(e, c, emit_i64(e, a->strips * a->bq / 2));
     at = emit_plus(e, at, half, e->vl);
-    emit_store(e, pair_of_rows(a, r, c, NULL, stride), attn_f32(a, emit_param(e, 1), at),
-               NULL, 4);
+    LLVMValueRef pair = pair_of_rows(a, r, c, width_mask(a, width), stride);
+    emit_store(e, pair, attn_f32(a, emit_param(e, 1), at), NULL, 4);
 }
 
 void attn_pair_strips_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
     const int64_t block = a->strips * a->bq;
-    padded_begin(a, part, block, block / 2 * a->s.dim);
+    padded_begin(a, part, block, block / 2 * attn_tiled_dim(&a->s));
     spans(a, true, emit_i64(e, 0), emit_param(e, 2), 2, a->s.dim, pair_strips_span);
     emit_ret(e, NULL);
+}
+
+/* &src[c][r] of strips, each with the rows of all blocks of keys. */
+static LLVMValueRef in_strips(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
+    Emit *e = a->e;
+    LLVMValueRef at = emit_mul(e, c, emit_i64(e, round_up(a->s.tk, a->bk)));
+    return attn_f32(a, emit_param(e, 0), emit_plus(e, at, r, TILE_SIDE));
 }
 
 /* 32 numbers of row r, from c on. */
 static void round_strips_line(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
     Emit *e = a->e;
-    const int64_t strip = round_up(a->s.tk, a->bk) * TILE_SIDE;
-    LLVMValueRef at =
-        emit_mul(e, emit_div(e, c, emit_i64(e, TILE_SIDE)), emit_i64(e, strip));
-    LLVMValueRef from = attn_f32(a, emit_param(e, 0), emit_plus(e, at, r, TILE_SIDE)),
-                 x[2];
-    for (int i = 0; i < 2; i++)
-        x[i] = emit_load(e, e->vf32, emit_at(e, e->f32, from, i * strip), NULL, 4);
+    LLVMValueRef next = emit_add(e, c, emit_i64(e, TILE_SIDE)), x[2];
+    x[0] = emit_load(e, e->vf32, in_strips(a, r, c), NULL, 4);
+    x[1] = emit_load(e, e->vf32, in_strips(a, r, next), NULL, 4);
     LLVMValueRef to = memory_at(a, emit_param(e, 1), r, c, a->kv_row);
     LLVMValueRef line = emit_to_bf16_both(e, x[0], x[1]);
     If begins;
@@ -355,15 +358,28 @@ static void round_strips_line(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
 void attn_round_strips_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
     Loop r, c;
-    check(a->s.dim % (2 * TILE_SIDE) == 0);
+    const int64_t whole = a->s.dim / (2 * TILE_SIDE) * (2 * TILE_SIDE);
     attn_func(a, part, "ppi");
     loop_begin(e, &r, emit_i64(e, 0), emit_param(e, 2), 1, 0, NULL);
-    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->s.dim), 2 * TILE_SIDE, 0, NULL);
+    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, whole), 2 * TILE_SIDE, 0, NULL);
     round_strips_line(a, r.i, c.i);
     loop_end(e, &c, NULL);
+    for (int64_t at = whole; at < a->s.dim; at += TILE_SIDE) {
+        LLVMValueRef from = emit_i64(e, at);
+        LLVMValueRef x = emit_load(e, e->vf32, in_strips(a, r.i, from), NULL, 4);
+        emit_store_narrow(e, DT_BF16, x,
+                          memory_at(a, emit_param(e, 1), r.i, from, a->kv_row),
+                          width_mask(a, (int)MIN(a->s.dim - at, TILE_SIDE)));
+    }
     loop_end(e, &r, NULL);
     emit_stream_end(e);
     emit_ret(e, NULL);
+}
+
+void attn_zeros_emit(const Attn *a, const char *part) {
+    attn_func(a, part, "pi");
+    clear(a, emit_param(a->e, 0), emit_i64(a->e, 0), emit_param(a->e, 1));
+    emit_ret(a->e, NULL);
 }
 
 static void round_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,

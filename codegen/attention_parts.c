@@ -1,6 +1,7 @@
 /* attention_parts.c - see attention_parts.h. */
 #include "codegen/attention_parts.h"
 #include "codegen/rt_call.h"
+#include "codegen/tile_ops.h"
 #include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
@@ -15,6 +16,10 @@ int64_t attn_block_queries(const AttnShape *s, int vl) {
 
 int64_t attn_words(const AttnShape *s) {
     return s->dt == DT_BF16 ? (s->dim + 1) / 2 : s->dim;
+}
+
+int64_t attn_tiled_dim(const AttnShape *s) {
+    return round_up(s->dim, 2 * TILE_SIDE);
 }
 
 const char *attention_too_large(const AttnShape *s) {

@@ -35,6 +35,8 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s);
 int64_t attn_block_queries(const AttnShape *s, int vl);
 /* Words of 4 bytes of a packed row of keys or values: one of f32, or two numbers of bf16. */
 int64_t attn_words(const AttnShape *s);
+/* Numbers of a head as tiles have them, in rows as well as in pairs. */
+int64_t attn_tiled_dim(const AttnShape *s);
 enum { ATTN_BLOCK_KEYS = 64 };
 
 /* Starts the internal function name.part; one letter of `sig` per parameter: p pointer,

@@ -46,12 +46,13 @@ static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef
                               LLVMValueRef turn) {
     Emit *e = q->a->e;
     Strip x = strip_of(q, n, turn);
-    LLVMValueRef tiles = emit_mul(e, block, emit_i64(e, q->a->bk * q->a->words));
+    LLVMValueRef tiles =
+        emit_mul(e, block, emit_i64(e, attn_tiled_words(&q->a->s, q->a->bk)));
     return (WeaveProduct){.a = attn_f32(q->a, q->keys, tiles),
                           .b = in_strip(&x, x.x.packed),
                           .c = in_turn(&x, x.x.s),
                           .rows = q->a->bk,
-                          .pairs = q->a->words};
+                          .pairs = attn_tiled_dim(&q->a->s) / 2};
 }
 
 static WeaveProduct values_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
@@ -63,7 +64,7 @@ static WeaveProduct values_of(const Queries *q, LLVMValueRef block, LLVMValueRef
     return (WeaveProduct){.a = attn_f32(q->a, q->values, tiles),
                           .b = in_turn(&x, x.x.p),
                           .c = in_strip(&x, x.x.out),
-                          .rows = q->a->s.dim,
+                          .rows = attn_tiled_dim(&q->a->s),
                           .pairs = q->a->bk / 2,
                           .adds = true};
 }

@@ -4,7 +4,8 @@
 #include "codegen/attention_weave.h"
 #include "codegen/tile_ops.h"
 
-enum { A_TILE = 4, B_TILE = 6, GROUP = 2 };
+/* A strip is emitted without loops, so heads are not too large for that. */
+enum { A_TILE = 4, B_TILE = 6, GROUP = 2, MOST_DIM = 256 };
 
 typedef struct Weave {
     Tiles t;
@@ -90,9 +91,8 @@ void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
 
 bool attn_has_strips(const Attn *a) {
     const AttnShape *s = &a->s;
-    const bool whole = s->dim % (2 * TILE_SIDE) == 0 && a->bq % ATTN_STRIP == 0;
     const bool plain = a->parts == 1 && a->times > 0;
-    return a->rows_in_place && whole && plain && a->bq >= 4 * ATTN_STRIP;
+    return a->tiles && plain && s->dim <= MOST_DIM && a->bq >= 4 * ATTN_STRIP;
 }
 
 void attn_cut_strips(Attn *a, int64_t queries, int64_t keys) {

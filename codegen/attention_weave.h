@@ -23,7 +23,7 @@ typedef void (*WeaveUnit)(void *ctx, int i);
 void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
                 WeaveUnit unit, void *ctx);
 
-/* Can blocks be cut into strips, for whose products nothing is put together first? */
+/* Can blocks be cut into strips? */
 bool attn_has_strips(const Attn *a);
 /* Blocks of so many queries cut that way (a multiple of two strips), and of `keys` keys: bq and bk
  * are those of a strip then. */

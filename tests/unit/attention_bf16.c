@@ -414,15 +414,15 @@ TEST(causal_to_the_bit) {
     }
 }
 
-/* Blocks that tile registers walk over strip by strip: heads of one step of k and of several, whole
- * blocks of keys and rests, queries that begin anywhere, documents, shared keys. */
+/* Blocks that tile registers walk over strip by strip: heads of one step of k and of several, and of what
+ * is no whole one, whole blocks of keys and rests, queries that begin anywhere, documents, shared keys. */
 static void strips(Way way) {
-    static const int heads[] = {32, 64, 128}, queries[] = {64, 130, 200};
+    static const int heads[] = {32, 64, 128, 80, 50, 33}, queries[] = {64, 130, 200};
     static const int keys[] = {64, 192, 200}, offsets[] = {0, 64, 7, 140, -30};
     for (int n = 0; n < 3 * 3 * 3 * 5; n += 7) {
         int x = n / 3;
         AttnShape s =
-            shape(queries[x % 3], keys[x / 3 % 3], 4, n % 2 ? 2 : 1, heads[n % 3]);
+            shape(queries[x % 3], keys[x / 3 % 3], 4, n % 2 ? 2 : 1, heads[n % 6]);
         s.causal = n % 4 != 3;
         s.within = n % 5 == 1;
         if (s.causal && n % 6 > 3) s.window = n % 6 == 4 ? 40 : 100;
