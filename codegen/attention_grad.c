@@ -463,7 +463,7 @@ static void blocks_emit(const Attn *a) {
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s);
-    if (turns(&a) && attn_has_strips(&a))
+    if (attn_has_strips(&a))
         attn_cut_strips(&a, attn_grad_strip_queries(s), ATTN_GRAD_STRIP_KEYS);
     attn_pack_emit(&a);
     if (s->causal) attn_mask_emit(&a);

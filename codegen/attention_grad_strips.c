@@ -6,7 +6,6 @@
 #include "codegen/attention_pack.h"
 #include "codegen/attention_weave.h"
 #include "codegen/tile_ops.h"
-#include <math.h>
 
 /* More queries make fewer passes over the sums of keys. */
 enum { KEYS = ATTN_GRAD_STRIP_KEYS, MOST_QUERIES = 128 };
@@ -197,7 +196,7 @@ static void two_keys(void *ctx, int i) {
     emit_store(e, emit_to_pairs(e, soft[0].ds, soft[1].ds), pairs, NULL, 4);
 }
 
-/* P and dS of strips that see no key of the block, whose first two are at `p` and `ds`. */
+/* P and dS of the first strips, which were left out. */
 static void clear_skipped(const Queries *q, LLVMValueRef strips) {
     const Attn *a = q->a;
     Emit *e = a->e;

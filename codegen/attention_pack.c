@@ -290,16 +290,13 @@ void attn_tiles_emit(const Attn *a, const char *part, bool from_q) {
     emit_ret(e, NULL);
 }
 
-int64_t attn_row_block(const Attn *a) {
-    return round_up(a->words, TILE_SIDE) * 2 * TILE_SIDE;
-}
-
 static void row_tile_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
                           int64_t stride) {
     Emit *e = a->e;
     LLVMValueRef row = memory_at(a, emit_param(e, 0), r, emit_i64(e, 0), stride);
     LLVMValueRef block = emit_i64(e, 2 * TILE_SIDE), side = emit_i64(e, TILE_SIDE);
-    LLVMValueRef at = emit_mul(e, emit_div(e, r, block), emit_i64(e, attn_row_block(a)));
+    LLVMValueRef at = emit_mul(e, emit_div(e, r, block),
+                               emit_i64(e, attn_tiled_dim(&a->s) * TILE_SIDE));
     at = emit_plus(e, at, c, 2 * TILE_SIDE);
     at = emit_plus(e, at, emit_div(e, emit_rem(e, r, block), side), TILE_WORDS);
     at = emit_plus(e, at, emit_rem(e, r, side), TILE_SIDE);

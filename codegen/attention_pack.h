@@ -30,10 +30,8 @@ void attn_tiles_emit(const Attn *a, const char *part, bool from_q);
 int64_t attn_tiled_block(const Attn *a);
 /* Words of all tiles of a block of so many keys. */
 int64_t attn_tiled_words(const AttnShape *s, int64_t keys);
-/* name.PART(src, dst, rows): the same of src's rows as they are, 32 of them a block of
- * attn_row_block words, with zeros beyond the head. */
+/* name.PART(src, dst, rows): the same of src's rows as they are, with zeros beyond the head. */
 void attn_row_tiles_emit(const Attn *a, const char *part);
-int64_t attn_row_block(const Attn *a);
 /* name.PART(ptr, floats): zeros, a multiple of vl of them. */
 void attn_zeros_emit(const Attn *a, const char *part);
 /* For strips (attention_weave.h). name.PART(src, dst, rows): pairs of src's rows, of q, in strips of 16

@@ -9,7 +9,7 @@
 
 enum { SUMS = 4 }; /* chains of additions */
 
-/* A block of queries on its way over the keys, of which some are in tiles. */
+/* A block of queries on its way over the keys. */
 typedef struct Queries {
     const Attn *a;
     ForwardScratch x;

@@ -133,8 +133,8 @@ void emit_store_rounded(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
  * bf16 (`rounds`) or as it is. */
 void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
                     bool adds, bool rounds);
-/* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16, and
- * f32 of those. */
+/* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16 (_both: of two
+ * vectors, one behind the other), and f32 of those. */
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_to_bf16_both(Emit *e, LLVMValueRef first, LLVMValueRef second);

@@ -425,6 +425,7 @@ static void strips(Way way) {
             shape(queries[x % 3], keys[x / 3 % 3], 4, n % 2 ? 2 : 1, heads[n % 6]);
         s.causal = n % 4 != 3;
         s.within = n % 5 == 1;
+        s.batch = 1 + n / 7 % 2;
         if (s.causal && n % 6 > 3) s.window = n % 6 == 4 ? 40 : 100;
         s.dropout = n % 4 == 1 ? 0.3 : 0;
         s.threads = threads = 1 + n % 3;
