@@ -62,17 +62,23 @@ static void guards_check(const void *of, int64_t bytes, const char *what) {
     }
 }
 
+enum { BATCHES = 2 };
+
 typedef struct Data {
     AttnShape s;
     int64_t nq, nk, nl; /* values in q, in k, in lse */
-    int32_t q_at, k_at, rng[RNG_WORDS], *first;
+    int32_t q_at[BATCHES], k_at, rng[RNG_WORDS], *first;
     uint16_t *q, *k, *v, *d_o, *o, *dq, *dk, *dv;
     float *lse;
 } Data;
 
-/* Keys begin at position 3, queries `offset` later. */
+/* Keys begin at position 3, queries `offset` later, of a second sequence another 21 if each has its
+ * own. */
 static Data data_of(const AttnShape *s, int offset) {
-    Data d = {.s = *s, .q_at = 3 + offset, .k_at = 3, .rng = {77, -5, 3, 2}};
+    Data d = {
+        .s = *s, .q_at = {3 + offset, 3 + offset}, .k_at = 3, .rng = {77, -5, 3, 2}};
+    check(s->batch <= BATCHES);
+    if (s->each) d.q_at[1] += 21;
     d.nl = s->batch * s->tq * s->heads;
     d.nq = d.nl * s->dim;
     d.nk = s->batch * s->tk * s->kv_heads * s->dim;
@@ -88,7 +94,7 @@ static Data data_of(const AttnShape *s, int offset) {
     d.first = malloc((size_t)(s->batch * s->tq) * sizeof(int32_t));
     for (int64_t i = 0; i < s->batch * s->tq; i++) {
         double at = rng_uniform(9, 1, (uint64_t)i) * (double)(i % s->tq + 1);
-        d.first[i] = d.q_at + (int32_t)(i % s->tq) - (int32_t)at;
+        d.first[i] = d.q_at[i / s->tq] + (int32_t)(i % s->tq) - (int32_t)at;
     }
     return d;
 }
@@ -105,7 +111,7 @@ static double kept(const Data *d, int64_t b, int64_t h, int64_t i, int64_t j) {
     const AttnShape *s = &d->s;
     if (s->dropout == 0) return 1;
     uint64_t x =
-        (uint64_t)(((b * s->heads + h) * s->tq + d->q_at + i) * s->tk + d->k_at + j);
+        (uint64_t)(((b * s->heads + h) * s->tq + d->q_at[b] + i) * s->tk + d->k_at + j);
     x += (uint64_t)(d->rng[RNG_MICRO] * s->batch * s->heads * s->tq * s->tk);
     uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site,
                      (uint32_t)d->rng[RNG_LAYER]};
@@ -134,8 +140,8 @@ static const double half_ulp = 1.0 / (1 << NARROW_BITS), single = 8e-6;
 
 static bool sees(const Data *d, int64_t b, int64_t i, int64_t j) {
     if (d->s.within && d->k_at + j < d->first[b * d->s.tq + i]) return false;
-    if (d->s.window && d->k_at + j <= d->q_at + i - d->s.window) return false;
-    return !d->s.causal || d->k_at + j <= d->q_at + i;
+    if (d->s.window && d->k_at + j <= d->q_at[b] + i - d->s.window) return false;
+    return !d->s.causal || d->k_at + j <= d->q_at[b] + i;
 }
 
 static int64_t key_at(const Data *d, int64_t b, int64_t h, int64_t j) {
@@ -244,8 +250,8 @@ static void run(const Data *d, const Compiled *c) {
                        attention_workspace_bytes(&d->s, true, threads, c->vl));
     uint16_t *work = buffer((int64_t)bytes / 2, 0, 0);
     memset(work, 0xff, bytes); /* NaN */
-    c->f(d->q, d->k, d->v, &d->q_at, &d->k_at, d->rng, d->o, d->lse, work, d->first);
-    c->g(d->q, d->k, d->v, d->o, d->lse, d->d_o, &d->q_at, &d->k_at, d->rng, d->dq, d->dk,
+    c->f(d->q, d->k, d->v, d->q_at, &d->k_at, d->rng, d->o, d->lse, work, d->first);
+    c->g(d->q, d->k, d->v, d->o, d->lse, d->d_o, d->q_at, &d->k_at, d->rng, d->dq, d->dk,
          d->dv, work, d->first);
     guards_check(work, (int64_t)bytes, "the workspace");
     free(work - GUARD);
@@ -414,8 +420,9 @@ TEST(causal_to_the_bit) {
     }
 }
 
-/* Blocks that tile registers walk over strip by strip: heads of one step of k and of several, and of what
- * is no whole one, whole blocks of keys and rests, queries that begin anywhere, documents, shared keys. */
+/* Blocks that tile registers walk over strip by strip: heads of one step of k, of several and of no
+ * whole one, whole blocks of keys and rests, queries that begin anywhere, in each sequence
+ * elsewhere, documents, shared keys. */
 static void strips(Way way) {
     static const int heads[] = {32, 64, 128, 80, 50, 33}, queries[] = {64, 130, 200};
     static const int keys[] = {64, 192, 200}, offsets[] = {0, 64, 7, 140, -30};
@@ -426,6 +433,7 @@ static void strips(Way way) {
         s.causal = n % 4 != 3;
         s.within = n % 5 == 1;
         s.batch = 1 + n / 7 % 2;
+        s.each = n / 14 % 2;
         if (s.causal && n % 6 > 3) s.window = n % 6 == 4 ? 40 : 100;
         s.dropout = n % 4 == 1 ? 0.3 : 0;
         s.threads = threads = 1 + n % 3;
