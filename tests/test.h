@@ -16,7 +16,8 @@ enum {
     LABEL_RELEASED = 8, /* as released only: what it runs, others run under sanitizers */
     LABEL_FAST = 16,    /* has none of the first three; not to be given by hand */
     LABEL_QUICK =
-        32 /* not about code: what it starts makes it with O0, but in the long form */
+        32 /* code is made with O0, but in the long form: it is about other things, or others have
+              such code with O2 */
 };
 
 typedef struct TestCase {
@@ -58,6 +59,8 @@ void test_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* STATOR_LONG_TESTS=1 asks for as many kills, stops and repetitions as a release wants,
  * which take longer than ./check may. */
 bool test_long(void);
+/* Is code to be made with O0, as the test is labelled QUICK? */
+bool test_quick(void);
 /* STATOR_BLESS=1 asks to write what comes out over what was wanted; read the diff. */
 bool test_bless(void);
 /* Runs this test anew in a program that begins with a variable set: for what libraries

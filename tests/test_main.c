@@ -193,10 +193,14 @@ static void list(TestJob **chosen, int n) {
 static const char again_name[] = "STATOR_TEST_AGAIN", again_temp[] = "STATOR_TEST_TEMP";
 static const TestCase *running;
 
+bool test_quick(void) {
+    return running->labels & LABEL_QUICK && !test_long();
+}
+
 _Noreturn void test_run_here(const TestCase *t) {
     running = t;
     alarm((unsigned)t->seconds);
-    if (t->labels & LABEL_QUICK && !test_long()) setenv("STATOR_JIT_LEVEL", "O0", 0);
+    if (test_quick()) setenv("STATOR_JIT_LEVEL", "O0", 0);
     if (t->run_of)
         t->run_of(t->what);
     else

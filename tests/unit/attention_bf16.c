@@ -331,15 +331,18 @@ static void every(int step, int vl, Way way) {
 TEST_LIMIT(some_16, 300) {
     every(23, 16, DOTS);
 }
+TEST_LABEL_OF(some_16_widened, QUICK);
 TEST_LIMIT(some_16_widened, 300) {
     every(29, 16, WIDENED);
 }
+TEST_LABEL_OF(some_16_tiled, QUICK);
 TEST_LIMIT(some_16_tiled, 300) {
     every(31, 16, TILED);
 }
 TEST_LIMIT(some_16_tiled_by_cpu, 300) {
     every(31, 16, TILED_BY_CPU);
 }
+TEST_LABEL_OF(some_8, QUICK);
 TEST_LIMIT(some_8, 300) {
     every(19, 8, WIDENED);
 }
@@ -357,16 +360,19 @@ TEST_LABEL_OF(all_16, RELEASED);
 TEST_LIMIT(all_16, 600) {
     most(16, DOTS);
 }
+TEST_LABEL_OF(all_16_widened, QUICK);
 TEST_LABEL_OF(all_16_widened, SLOW);
 TEST_LABEL_OF(all_16_widened, RELEASED);
 TEST_LIMIT(all_16_widened, 600) {
     most(16, WIDENED);
 }
+TEST_LABEL_OF(all_16_tiled, QUICK);
 TEST_LABEL_OF(all_16_tiled, SLOW);
 TEST_LABEL_OF(all_16_tiled, RELEASED);
 TEST_LIMIT(all_16_tiled, 900) {
     most(16, TILED);
 }
+TEST_LABEL_OF(all_8, QUICK);
 TEST_LABEL_OF(all_8, SLOW);
 TEST_LABEL_OF(all_8, RELEASED);
 TEST_LIMIT(all_8, 600) {
@@ -447,6 +453,7 @@ static void strips(Way way) {
     }
 }
 
+TEST_LABEL_OF(strips_tiled, QUICK);
 TEST_LIMIT(strips_tiled, 300) {
     strips(TILED);
 }
@@ -455,6 +462,7 @@ TEST_LIMIT(strips_tiled_by_cpu, 300) {
 }
 
 /* What lies behind the keys that queries see is not read, also in the last block. */
+TEST_LABEL_OF(causal_to_the_bit_tiled, QUICK);
 TEST(causal_to_the_bit_tiled) {
     AttnShape s = shape(70, 200, 2, 1, 64);
     Compiled c = compiled(&s, 16, TILED);
@@ -495,6 +503,7 @@ static void maxima_that_grow(int vl, Way way) {
 TEST(maxima_that_grow_16) {
     maxima_that_grow(16, DOTS);
 }
+TEST_LABEL_OF(maxima_that_grow_tiled, QUICK);
 TEST(maxima_that_grow_tiled) {
     maxima_that_grow(16, TILED);
 }
@@ -521,9 +530,11 @@ static void partners(int vl, Way way) {
 TEST(partners_16) {
     partners(16, DOTS);
 }
+TEST_LABEL_OF(partners_tiled, QUICK);
 TEST(partners_tiled) {
     partners(16, TILED);
 }
+TEST_LABEL_OF(partners_8, QUICK);
 TEST(partners_8) {
     partners(8, WIDENED);
 }

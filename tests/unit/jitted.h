@@ -53,6 +53,7 @@ static inline Emit *emit_for(Arena *mem, Target *t) {
  * process. */
 static inline Jit *emit_finish(Emit *e, Target *t, const JitSymbol *symbols, int n) {
     Arena *mem = arena_new();
+    if (test_quick()) target_hurry(t);
     char why[512] = "", key[CACHE_KEY_CHARS];
     size_t size;
     kept_key(kept_compiler(mem, t), "test", e->mod, key);

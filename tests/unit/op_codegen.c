@@ -132,7 +132,8 @@ static bool run_typed(const Sample *s, const char *type, const char *cpu, int th
     return_results(entry(m));
     Tensor ***arg = make_arguments(mem, entry(m)), ***ret = run(mem, entry(m), arg);
     PassOptions po = pass_options_default();
-    CompileOptions co = {.cpu = cpu, .threads = threads, .lower_anew = true};
+    CompileOptions co = {
+        .cpu = cpu, .threads = threads, .quick = test_quick(), .lower_anew = true};
     const char *passes = on_mesh(s)
                              ? "expand,epilogue,arrange,fuse,memplan"
                              : "place,expand,simplify,epilogue,arrange,fuse,memplan";
@@ -294,13 +295,16 @@ static void samples_of_heads(const char *type, const char *cpu, int threads) {
 TEST(bf16_attention_widest_vectors) {
     samples_of_heads("bf16", "native", 2);
 }
+TEST_LABEL_OF(bf16_attention_avx2, QUICK);
 TEST_LABEL_OF(bf16_attention_avx2, RELEASED);
 TEST(bf16_attention_avx2) {
     samples_of_heads("bf16", "x86-64-v3", 1);
 }
+TEST_LABEL_OF(bf16_attention_without_avx, QUICK);
 TEST(bf16_attention_without_avx) {
     samples_of_heads("bf16", "x86-64-v2", 1);
 }
+TEST_LABEL_OF(bf16_attention_without_the_instruction, QUICK);
 TEST_LABEL_OF(bf16_attention_without_the_instruction, RELEASED);
 TEST(bf16_attention_without_the_instruction) {
     Target *t = target_open(NULL);
@@ -309,6 +313,7 @@ TEST(bf16_attention_without_the_instruction) {
     if (lanes < 16) test_skip("the CPU has no AVX-512");
     samples_of_heads("bf16", "x86-64-v4", 2);
 }
+TEST_LABEL_OF(bf16_attention_by_tiles, QUICK);
 TEST_LABEL_OF(bf16_attention_by_tiles, RELEASED);
 TEST(bf16_attention_by_tiles) {
     tiles_need();
@@ -319,6 +324,7 @@ TEST(bf16_attention_by_tiles) {
 TEST(f16_attention_widest_vectors) {
     samples_of_heads("f16", "native", 2);
 }
+TEST_LABEL_OF(f16_attention_without_avx, QUICK);
 TEST_LABEL_OF(f16_attention_without_avx, RELEASED);
 TEST(f16_attention_without_avx) {
     samples_of_heads("f16", "x86-64-v2", 1);
@@ -339,6 +345,7 @@ static void other_samples_in_f16(const char *cpu, int threads) {
 TEST(f16_widest_vectors) {
     other_samples_in_f16("native", 2);
 }
+TEST_LABEL_OF(f16_without_avx, QUICK);
 TEST(f16_without_avx) {
     other_samples_in_f16("x86-64-v2", 1);
 }

@@ -173,12 +173,14 @@ TEST_LIMIT(wide, 120) {
     all_forms(16);
 }
 
+TEST_LABEL_OF(narrow, QUICK);
 TEST_LABEL_OF(narrow, SLOW);
 TEST_LABEL_OF(narrow, RELEASED);
 TEST_LIMIT(narrow, 120) {
     all_forms(8);
 }
 
+TEST_LABEL_OF(tiles, QUICK);
 TEST_LABEL_OF(tiles, SLOW);
 TEST_LABEL_OF(tiles, RELEASED);
 TEST_LIMIT(tiles, 120) {
@@ -217,12 +219,14 @@ TEST(tile_slabs) {
     try_one(300, 300, 3100, 2 | ROUNDS, 4, 2, EMULATED);
 }
 
+TEST_LABEL_OF(wide_slabs, QUICK);
 TEST_LABEL_OF(wide_slabs, SLOW);
 TEST_LABEL_OF(wide_slabs, RELEASED);
 TEST(wide_slabs) {
     slabs(16);
 }
 
+TEST_LABEL_OF(narrow_slabs, QUICK);
 TEST_LABEL_OF(narrow_slabs, SLOW);
 TEST_LABEL_OF(narrow_slabs, RELEASED);
 TEST(narrow_slabs) {
@@ -231,6 +235,7 @@ TEST(narrow_slabs) {
 
 /* Tile registers: results whose rows are whole lines, and others; several panels, groups of them,
  * blocks of rows and of k; with each of them all orders of factors. */
+TEST_LABEL_OF(tile_blocks, QUICK);
 TEST_LABEL_OF(tile_blocks, SLOW);
 TEST_LABEL_OF(tile_blocks, RELEASED);
 TEST(tile_blocks) {
@@ -246,6 +251,7 @@ TEST(tile_blocks) {
 }
 
 /* Slabs of rows of an A that lies across, packed for several groups of panels, and of k. */
+TEST_LABEL_OF(tile_slabs_across, QUICK);
 TEST_LABEL_OF(tile_slabs_across, SLOW);
 TEST_LABEL_OF(tile_slabs_across, RELEASED);
 TEST_LIMIT(tile_slabs_across, 120) {

@@ -185,7 +185,8 @@ static int check_program(const MadeRule *rule, int n, const char *cpu, int threa
            ***before = make_arguments(mem, entry(m));
     Tensor ***ret = run(mem, entry(m), arg);
     PassOptions po = pass_options_default();
-    CompileOptions co = {.cpu = cpu, .threads = threads, .lower_anew = true};
+    CompileOptions co = {
+        .cpu = cpu, .threads = threads, .quick = test_quick(), .lower_anew = true};
     Program *p = program_make(mem, m, "epilogue,arrange,fuse,memplan", &po, &co);
     program_allocate(p, NULL, 0);
     for (int i = 0; i < p->entry->narg; i++) {
@@ -334,6 +335,7 @@ TEST_LIMIT(made_rules_two_threads, 300) {
     check_all("native", 2, 1);
 }
 
+TEST_LABEL_OF(made_rules_avx2_one_thread, QUICK);
 TEST_LIMIT(made_rules_avx2_one_thread, 300) {
     check_all("x86-64-v3", 1, 1000000);
 }

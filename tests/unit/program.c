@@ -35,7 +35,8 @@ static double difference(const Tensor *want, const void *got) {
 /* Runs the module both ways on the same arguments; every result must agree. */
 static void compare(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                     const char *cpu, int threads, double tolerance, const char *what) {
-    CompileOptions co = {.cpu = cpu, .threads = threads, .lower_anew = true};
+    CompileOptions co = {
+        .cpu = cpu, .threads = threads, .quick = test_quick(), .lower_anew = true};
     Program *p = program_make(mem, m, passes, po, &co);
     program_allocate(p, NULL, 0);
     Tensor ***arg = sample_arguments(mem, p->entry),
@@ -302,6 +303,7 @@ TEST(a_table_that_is_numbers_as_well) {
 TEST_LIMIT(f16_native, 180) {
     all_narrow(DT_F16, "native", false);
 }
+TEST_LABEL_OF(f16_avx2, QUICK);
 TEST_LIMIT(f16_avx2, 180) {
     all_narrow(DT_F16, "x86-64-v3", true);
 }
@@ -312,10 +314,12 @@ TEST_LABEL_OF(bf16_residual_exact, RELEASED);
 TEST_LIMIT(bf16_residual_exact, 180) {
     all_narrow(DT_BF16, "native", true);
 }
+TEST_LABEL_OF(bf16_avx2, QUICK);
 TEST_LABEL_OF(bf16_avx2, RELEASED);
 TEST_LIMIT(bf16_avx2, 180) {
     all_narrow(DT_BF16, "x86-64-v3", false);
 }
+TEST_LABEL_OF(bf16_avx512, QUICK);
 TEST_LABEL_OF(bf16_avx512, RELEASED);
 TEST_LIMIT(bf16_avx512, 180) {
     bool here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -324,6 +328,7 @@ TEST_LIMIT(bf16_avx512, 180) {
     if (!here) test_skip("the CPU has no AVX-512");
     all_narrow(DT_BF16, "x86-64-v4", false);
 }
+TEST_LABEL_OF(bf16_tiles, QUICK);
 TEST_LABEL_OF(bf16_tiles, RELEASED);
 TEST_LIMIT(bf16_tiles, 180) {
     tiles_need();

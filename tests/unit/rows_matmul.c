@@ -167,6 +167,7 @@ TEST_LIMIT(wide, 120) {
     all_forms(16);
 }
 
+TEST_LABEL_OF(widened, QUICK);
 TEST_LABEL_OF(widened, SLOW);
 TEST_LABEL_OF(widened, RELEASED);
 TEST_LIMIT(widened, 120) {
@@ -179,6 +180,7 @@ TEST_LIMIT(paired, 120) {
     all_forms(PAIRED);
 }
 
+TEST_LABEL_OF(narrow, QUICK);
 TEST_LABEL_OF(narrow, SLOW);
 TEST_LABEL_OF(narrow, RELEASED);
 TEST_LIMIT(narrow, 120) {
