@@ -16,10 +16,11 @@ enum {
     BLOCK_WORDS = 256,          /* of k, at most: 32 kB of B for 32 columns */
     FEW_WORDS = 768,            /* of all k, so that A has room for some rows of them */
     FEW_BLOCK_WORDS = 192,      /* of a block then */
-    SLAB_BYTES = 16 << 20,      /* of A or B, packed */
-    SOME_PANELS = 3,            /* of a slab, at least */
-    PANELS_A_THREAD = 2,        /* at least, where a block has all rows */
-    ITEMS_A_THREAD = 4,         /* at least, where there are rows and columns for it */
+    SLACK = 12, /* by that part a block may be longer, so that there are fewer */
+    SLAB_BYTES = 16 << 20, /* of A or B, packed */
+    SOME_PANELS = 3,       /* of a slab, at least */
+    PANELS_A_THREAD = 2,   /* at least, where a block has all rows */
+    ITEMS_A_THREAD = 4,    /* at least, where there are rows and columns for it */
 };
 
 static int64_t parts_of(const PairsMatmul *s) {
@@ -31,12 +32,15 @@ static bool is_few(const PairsMatmul *s) {
     return s->a_k == 1 && parts_of(s) * divided_up(s->k, 2) <= FEW_WORDS;
 }
 
+/* Blocks of the same length. */
 static int64_t words_of(const PairsMatmul *s) {
     int64_t words = divided_up(s->k, 2), most = s->block_words;
-    if (!most) most = (is_few(s) ? FEW_BLOCK_WORDS : BLOCK_WORDS) / parts_of(s);
+    if (!most) {
+        most = (is_few(s) ? FEW_BLOCK_WORDS : BLOCK_WORDS) / parts_of(s);
+        most += most / SLACK;
+    }
     most = MAX(TILES_SIDE, most / TILES_SIDE * TILES_SIDE);
-    words = divided_up(words, divided_up(words, most)); /* in blocks of the same length */
-    return round_up(words, TILES_SIDE);
+    return round_up(divided_up(words, divided_up(words, most)), TILES_SIDE);
 }
 
 /* A takes half of its room where sums are kept beside it. */
@@ -159,8 +163,9 @@ Tiles2d tiles_of(const PairsMatmul *s) {
                        .words = divided_up(s->k, 2),
                        .block_words = words_of(s)}};
     Pairs2d *p = &t.p;
-    p->streams = !s->adds && s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
-    t.realigns = !s->adds && !p->streams;
+    const bool in_lines = s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
+    p->streams = in_lines && !s->adds;
+    t.realigns = !in_lines && !(s->adds && s->rounds); /* a sum is rounded once */
     t.panels_first = is_few(s) && p->words > p->block_words;
     p->panel = panel_of(s, t.panels_first ? FEW_PANEL : PANEL);
     p->panels = divided_up(s->n, p->panel);

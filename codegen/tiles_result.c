@@ -104,8 +104,7 @@ static void stream_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     LLVMValueRef next = emit_add(e, j, emit_i64(e, TILES_SIDE));
     LLVMValueRef y[] = {with_bias(b, x[0], j, NULL), with_bias(b, x[1], next, NULL)};
     if (b->t->p.s->rounds) {
-        for (int v = 0; v < 2; v++) y[v] = emit_to_bf16(e, y[v]);
-        emit_stream(e, emit_join(e, y[0], y[1]), c_at(b, row, j));
+        emit_stream(e, emit_to_bf16_both(e, y[0], y[1]), c_at(b, row, j));
         return;
     }
     emit_stream(e, y[0], c_at(b, row, j));
@@ -151,9 +150,23 @@ static LLVMValueRef line_from(const TilesBlock *b, LLVMValueRef x, LLVMValueRef 
                           NULL, 0, args, 3);
 }
 
+/* A line, or the lanes of it that `mask` has: numbers that C gets, or that are added to it. */
+static void put_line(const TilesBlock *b, LLVMValueRef x, LLVMValueRef to,
+                     LLVMValueRef mask) {
+    const PairsMatmul *s = b->t->p.s;
+    Emit *e = b->t->p.e;
+    const int align = mask ? (s->rounds ? 2 : 4) : LINE_BYTES;
+    if (!s->adds && !mask) {
+        emit_stream(e, x, to);
+        return;
+    }
+    if (s->adds) x = emit_fadd(e, emit_load(e, e->vf32, to, mask, align), x);
+    emit_store(e, x, to, mask, align);
+}
+
 /* Of a row whose first column is somewhere in a line: the numbers of before that wait, and those of
- * 32 columns from j on, as whole lines past the caches; the last ones wait. Where the item's
- * columns begin or end, as far as they go. */
+ * 32 columns from j on, as whole lines; the last ones wait. Where the item's columns begin or end,
+ * as far as they go. */
 static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                         const LLVMValueRef *x) {
     const PairsMatmul *s = b->t->p.s;
@@ -166,14 +179,14 @@ static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     for (int v = 0; v < LINES; v++) {
         LLVMValueRef at = emit_add(e, j, emit_i64(e, v * TILES_SIDE)), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, s->n), emit_add(e, b->j, at));
-        if (s->n % TILES_WIDE) mask = emit_tail_mask(e, left);
+        if (s->bias && s->n % TILES_WIDE) mask = emit_tail_mask(e, left);
         y[v] = with_bias(b, x[v], at, mask);
-        if (s->rounds) y[v] = emit_to_bf16(e, y[v]);
     }
     LLVMValueRef wait = emit_mul(e, row, emit_i64(e, LINE_BYTES));
     wait = emit_gep(e, e->i8, b->waiting, wait);
     z[0] = emit_load(e, type, wait, NULL, LINE_BYTES);
-    z[1] = s->rounds ? LLVMBuildBitCast(e->b, emit_join(e, y[0], y[1]), type, "") : y[0];
+    z[1] = s->rounds ? LLVMBuildBitCast(e->b, emit_to_bf16_both(e, y[0], y[1]), type, "")
+                     : y[0];
     if (!s->rounds) z[2] = y[1];
     emit_store(e, z[n], wait, NULL, LINE_BYTES);
     LLVMValueRef to = c_at(b, row, j), first = LLVMBuildPtrToInt(e->b, to, e->i64, "");
@@ -188,18 +201,20 @@ static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     LLVMValueRef ends = LLVMBuildICmp(e->b, LLVMIntSGE, next, b->end, "");
     If f;
     if_begin(e, &f, LLVMBuildOr(e->b, begins, ends, ""));
-    LLVMValueRef end = emit_imin(e, next, b->end);
+    /* no column twice, which may be added */
+    LLVMValueRef end = emit_select(e, ends, emit_imin(e, next, b->end),
+                                   emit_add(e, from, emit_i64(e, n * line)));
     for (int q = 0; q <= n; q++) {
         LLVMValueRef zero = emit_add(e, from, emit_i64(e, q * line));
         LLVMValueRef mask =
             lanes_of(b, emit_sub(e, b->first, zero), emit_sub(e, end, zero));
-        LLVMValueRef out = line_from(b, z[q], z[MIN(q + 1, n)], first);
-        emit_store(e, out, emit_at(e, e->i8, to, q * LINE_BYTES), mask, (int)bytes);
+        put_line(b, line_from(b, z[q], z[MIN(q + 1, n)], first),
+                 emit_at(e, e->i8, to, q * LINE_BYTES), mask);
     }
     if_else(e, &f);
     for (int q = 0; q < n; q++)
-        emit_stream(e, line_from(b, z[q], z[q + 1], first),
-                    emit_at(e, e->i8, to, q * LINE_BYTES));
+        put_line(b, line_from(b, z[q], z[q + 1], first),
+                 emit_at(e, e->i8, to, q * LINE_BYTES), NULL);
     if_end(e, &f);
 }
 
