@@ -49,6 +49,8 @@ static int64_t rows_of(const PairsMatmul *s) {
     int64_t all = divided_up(s->k, 2), words = is_few(s) ? all : words_of(s);
     int64_t bytes = words < all ? A_BYTES / 2 : A_BYTES;
     bytes /= parts_of(s);
+    if (divided_up(s->m, TILES_WIDE) * TILES_WIDE * 4 * words <= bytes + bytes / SLACK)
+        return round_up(s->m, TILES_WIDE);
     return MAX(TILES_WIDE, bytes / 4 / words / TILES_WIDE * TILES_WIDE);
 }
 
