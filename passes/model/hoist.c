@@ -2,7 +2,10 @@
  * are once a step and not once a layer and micro-batch. Level global or diffed.
  *     call %x, %w {fn=@f; times=n; carry=1; each=1}     @f: %w1 = cast %w : bf16[..]
  *  -> %w1 = cast %w : bf16[n,..]; call %x, %w1 {fn=@f; ...}
- * Only where every run sees the same argument or slices of it. */
+ * Only where every run sees the same argument or slices of it. Slices that a step takes once, as
+ * one of a single micro-batch does, are left: each is rounded in forward and again in backward,
+ * which takes a hundredth of a step, and no copy of all weights is kept between the two. Of what
+ * is split over ranks there is a copy anyway: gathers may begin with it before the loop. */
 #include "passes/passes.h"
 
 typedef struct Calls { /* of one function */
@@ -32,6 +35,28 @@ static bool is_sliced(const Calls *c, int i) {
     return false;
 }
 
+/* Is it done once a step, in no loop? */
+static bool runs_once(const Module *m, const Func *f) {
+    while (!func_is_entry(f)) {
+        const Op *call = only_call(m, f);
+        if (!call || op_is_loop(call)) return false;
+        f = call->fn;
+    }
+    return f->role == ROLE_STEP;
+}
+
+/* Are they slices, whole ones, that a step takes once? */
+static bool is_passing(const Module *m, const Func *f, const Calls *c, int i) {
+    const Type *t = &f->arg[i]->ty;
+    for (int d = 0; d < t->rank; d++)
+        if (t->split[d]) return false;
+    for (int k = 0; k < c->n; k++) {
+        Call call = call_of(c->op[k]);
+        if (!call_slices(&call, i) || !runs_once(m, c->op[k]->fn)) return false;
+    }
+    return true;
+}
+
 /* The first op that rounds argument i; NULL: none. */
 static Op *rounds(const Func *f, int i) {
     for (Op *op = f->first; op; op = op->next)
@@ -42,9 +67,8 @@ static Op *rounds(const Func *f, int i) {
     return NULL;
 }
 
-static Value *rounded(Op *call, int i, DType to) {
-    Builder b = build_before(call);
-    Value *v = call->in[i];
+static Value *rounded(Op *before, Value *v, DType to) {
+    Builder b = build_before(before);
     Type ty = v->ty;
     ty.dt = to;
     b.name = v->name;
@@ -69,7 +93,7 @@ static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
         narrow = func_arg(f, arg->name, ty);
     }
     for (int k = 0; k < c->n; k++) {
-        Value *v = rounded(c->op[k], i, to);
+        Value *v = rounded(c->op[k], c->op[k]->in[i], to);
         if (alone)
             c->op[k]->in[i] = v;
         else
@@ -85,12 +109,36 @@ static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
     return true;
 }
 
+static Op *first_reader(const Func *f, const Value *v) {
+    for (Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v) return op;
+    return NULL;
+}
+
+/* What is left is rounded where it is read first: it is in a cache then. */
+static void round_late(Func *f, int i) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        if (!op_has(op, F_CAST) || op->in[0] != f->arg[i]) continue;
+        Op *reader = first_reader(f, op->out[0]);
+        if (!reader || reader == op->next) continue;
+        func_replace(f, op->out[0], rounded(reader, f->arg[i], op->out[0]->ty.dt));
+        op_remove(op);
+    }
+}
+
 static void hoist_func(Arena *mem, Module *m, Func *f) {
     Calls c = calls_of(mem, m, f);
     if (!c.n || func_is_entry(f)) return;
     const int narg = f->narg;
     for (int i = 0; i < narg; i++) {
-        Op *op = is_carried(&c, i) ? NULL : rounds(f, i);
+        if (is_carried(&c, i)) continue;
+        if (is_passing(m, f, &c, i)) {
+            round_late(f, i);
+            continue;
+        }
+        Op *op = rounds(f, i);
         while (op && hoist_argument(f, &c, i, op->out[0]->ty.dt)) op = rounds(f, i);
     }
 }
