@@ -52,6 +52,9 @@ typedef struct PassOptions {
      * the residual stream stays as it is */
     DType narrow;
     bool residual_exact;
+    /* hoist: rounds slices that a step takes once before the loop too, as those that several
+     * micro-batches take; for what stands for any number of them */
+    bool hoist_slices;
     /* hold: parameters that products read rounded are arguments of the type narrow; for
      * programs that share them with none which has them in f32 */
     bool hold;

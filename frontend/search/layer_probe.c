@@ -26,6 +26,7 @@ static Job *job_of(Arena *mem, Config *cfg, PassOptions *o) {
     j->strategy.gradient_groups = 0;
     *o = strategy_pass_options(cfg);
     o->unverified = true;
+    o->hoist_slices = true; /* once a step, so no part of what a layer takes */
     return j;
 }
 

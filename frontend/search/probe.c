@@ -74,6 +74,7 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine, boo
     o = strategy_pass_options(cfg);
     o.machine = machine == &machine_plain ? NULL : machine; /* as plans have it */
     o.unverified = true;
+    o.hoist_slices = true; /* pieces know what one micro-batch has less */
     o.paths = paths;
     if (!updates) o.optimizer = "none";
     Module *m = job_build_step(j, &o);

@@ -128,13 +128,13 @@ static void round_late(Func *f, int i) {
     }
 }
 
-static void hoist_func(Arena *mem, Module *m, Func *f) {
+static void hoist_func(Arena *mem, Module *m, Func *f, const PassOptions *o) {
     Calls c = calls_of(mem, m, f);
     if (!c.n || func_is_entry(f)) return;
     const int narg = f->narg;
     for (int i = 0; i < narg; i++) {
         if (is_carried(&c, i)) continue;
-        if (is_passing(m, f, &c, i)) {
+        if (!o->hoist_slices && is_passing(m, f, &c, i)) {
             round_late(f, i);
             continue;
         }
@@ -144,9 +144,8 @@ static void hoist_func(Arena *mem, Module *m, Func *f) {
 }
 
 void pass_hoist(Module *m, const PassOptions *o) {
-    (void)o;
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    for (int i = 0; order[i]; i++) hoist_func(mem, m, order[i]);
+    for (int i = 0; order[i]; i++) hoist_func(mem, m, order[i], o);
     arena_free(mem);
 }
