@@ -457,6 +457,7 @@ TEST_LABEL_OF(strips_tiled, QUICK);
 TEST_LIMIT(strips_tiled, 300) {
     strips(TILED);
 }
+TEST_LABEL_OF(strips_tiled_by_cpu, RELEASED);
 TEST_LIMIT(strips_tiled_by_cpu, 300) {
     if (target_tiled()) strips(TILED_BY_CPU);
 }

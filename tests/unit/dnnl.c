@@ -206,6 +206,7 @@ TEST_LIMIT(bf16_to_f32, 300) {
     all_shapes(DT_BF16, DT_F32);
 }
 
+TEST_LABEL_OF(bf16_to_bf16, RELEASED);
 TEST_LABEL_OF(bf16_to_bf16, SLOW);
 TEST_LIMIT(bf16_to_bf16, 300) {
     if (!bf16_works()) test_skip("no AVX-512: oneDNN has no bf16 product here");

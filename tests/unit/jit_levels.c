@@ -25,6 +25,7 @@ static void expect_same_bits(const char *more) {
     for (int i = 0; i < ARRAY_LEN(level); i++) remove_all(run[i]);
 }
 
+TEST_LABEL_OF(both_have_the_same_bits, RELEASED);
 TEST_LIMIT(both_have_the_same_bits, 180) {
     static const char *const cpu[] = {"native", "x86-64-v3", "x86-64-v2"};
     for (int i = 0; i < ARRAY_LEN(cpu); i++)

@@ -277,6 +277,7 @@ TEST(attention_that_is_too_large_is_refused) {
 TEST_LIMIT(widest_vectors_two_threads, 300) {
     all_samples("native", 2);
 }
+TEST_LABEL_OF(avx2_one_thread, QUICK);
 TEST_LIMIT(avx2_one_thread, 300) {
     all_samples("x86-64-v3", 1);
 }

@@ -359,6 +359,7 @@ TEST_LIMIT(train_pipeline_narrow, 180) {
     each_file(visit_narrow);
 }
 
+TEST_LABEL_OF(train_pipeline_parts, RELEASED);
 TEST_LIMIT(train_pipeline_parts, 180) {
     each_file(visit_parts);
 }

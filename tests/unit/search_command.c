@@ -109,6 +109,7 @@ static const char *rows_behind(const char *head) {
 }
 
 /* The best and the front are seconds of plans, but for what is marked. */
+TEST_LABEL_OF(numbers_by_pieces_are_marked, RELEASED);
 TEST(numbers_by_pieces_are_marked) {
     SEARCH("--top", "14");
     EXPECT_INT(code, 0);
@@ -180,6 +181,7 @@ TEST_LIMIT(with_more_memory_the_answer_is_no_slower, 180) {
 }
 
 /* An answer whose stages make different numbers of layers again has a list of them. */
+TEST_LABEL_OF(a_list_of_layers_made_again_is_kept, RELEASED);
 TEST_LIMIT(a_list_of_layers_made_again_is_kept, 120) {
     const char *key = "--recompute_config.recompute=";
     Arena *own = arena_new();
@@ -201,6 +203,7 @@ TEST_LIMIT(a_list_of_layers_made_again_is_kept, 120) {
 }
 
 /* The search goes on until something fits, though the fastest by their pieces do not. */
+TEST_LABEL_OF(what_fits_is_found_among_much_that_does_not, RELEASED);
 TEST_LIMIT(what_fits_is_found_among_much_that_does_not, 120) {
     run(cmd_search,
         arena_printf(arena_new(), "%s/../configs/gpt2-tiny.yaml", tests_dir()), "-n", "8",

@@ -57,6 +57,7 @@ static void perceptron(int zero) {
     printf("  worst difference %.2g\n", worst);
 }
 
+TEST_LABEL_OF(perceptron_zero_0, RELEASED);
 TEST(perceptron_zero_0) {
     perceptron(0);
 }

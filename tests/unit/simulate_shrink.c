@@ -35,6 +35,7 @@ TEST(sizes_are_the_least_that_divide) {
 }
 
 /* Rounding to 16 bits explains what norms over few numbers make of it, and they stay small else. */
+TEST_LABEL_OF(norms_behind_norms_are_over_enough_numbers, RELEASED);
 TEST(norms_behind_norms_are_over_enough_numbers) {
     static const char *const types[] = {"bfloat16", "float16"};
     static const char *const normed[] = {"M.use_sandwich_norm True",

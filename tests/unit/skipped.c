@@ -190,6 +190,7 @@ TEST_LABEL_OF(two_copies_of_two_parts, SLOW);
 TEST_LIMIT(two_copies_of_two_parts, 180) {
     mesh_of(2, 2);
 }
+TEST_LABEL_OF(four_parts, RELEASED);
 TEST_LABEL_OF(four_parts, SLOW);
 TEST_LIMIT(four_parts, 180) {
     mesh_of(1, 4);
