@@ -4,8 +4,8 @@
  *  -> %w1 = cast %w : bf16[n,..]; call %x, %w1 {fn=@f; ...}
  * Only where every run sees the same argument or slices of it. Slices that a step takes once, as
  * one of a single micro-batch does, are left: each is rounded in forward and again in backward,
- * which takes a hundredth of a step, and no copy of all weights is kept between the two. Of what
- * is split over ranks there is a copy anyway: gathers may begin with it before the loop. */
+ * which takes a hundredth of a step, and no copy of all weights is kept between the two. What is
+ * split over ranks, or stored by them in parts, is rounded before. */
 #include "passes/passes.h"
 
 typedef struct Calls { /* of one function */
@@ -35,24 +35,38 @@ static bool is_sliced(const Calls *c, int i) {
     return false;
 }
 
-/* Is it done once a step, in no loop? */
-static bool runs_once(const Module *m, const Func *f) {
-    while (!func_is_entry(f)) {
-        const Op *call = only_call(m, f);
-        if (!call || op_is_loop(call)) return false;
+/* The argument of the entry whose elements operand i has, through callers that run once; NULL: there
+ * is none. */
+static const Value *given_once(const Module *m, const Op *call, int i,
+                               const Func **entry) {
+    const Value *v = call->in[i];
+    const Func *f = call->fn;
+    for (;;) {
+        while (v->def && v->def->nin == 1 && op_has(v->def, F_MOVE)) v = v->def->in[0];
+        if (v->def) return NULL;
+        if (func_is_entry(f)) break;
+        call = only_call(m, f);
+        if (!call || op_is_loop(call)) return NULL;
+        v = call->in[v->nth];
         f = call->fn;
     }
-    return f->role == ROLE_STEP;
+    *entry = f;
+    return v;
 }
 
-/* Are they slices, whole ones, that a step takes once? */
+/* Are they slices, whole ones, that a step takes once? Not of what ranks store in parts: the copy
+ * is what they gather, before the loop. */
 static bool is_passing(const Module *m, const Func *f, const Calls *c, int i) {
     const Type *t = &f->arg[i]->ty;
     for (int d = 0; d < t->rank; d++)
         if (t->split[d]) return false;
     for (int k = 0; k < c->n; k++) {
+        const Func *entry = NULL;
         Call call = call_of(c->op[k]);
-        if (!call_slices(&call, i) || !runs_once(m, c->op[k]->fn)) return false;
+        if (!call_slices(&call, i)) return false;
+        const Value *v = given_once(m, c->op[k], i, &entry);
+        if (!v || entry->role != ROLE_STEP) return false;
+        if (attr_find(entry->arg_attr[v->nth], "zero")) return false;
     }
     return true;
 }

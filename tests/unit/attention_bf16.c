@@ -331,7 +331,6 @@ static void every(int step, int vl, Way way) {
 TEST_LIMIT(some_16, 300) {
     every(23, 16, DOTS);
 }
-TEST_LABEL_OF(some_16_widened, QUICK);
 TEST_LIMIT(some_16_widened, 300) {
     every(29, 16, WIDENED);
 }
@@ -342,7 +341,6 @@ TEST_LIMIT(some_16_tiled, 300) {
 TEST_LIMIT(some_16_tiled_by_cpu, 300) {
     every(31, 16, TILED_BY_CPU);
 }
-TEST_LABEL_OF(some_8, QUICK);
 TEST_LIMIT(some_8, 300) {
     every(19, 8, WIDENED);
 }

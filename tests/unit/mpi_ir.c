@@ -104,7 +104,6 @@ TEST(steps_made_by_passes) {
 
 /* Messages beside the rest, by a thread: results as of the interpreter, the same bits as
  * at once. */
-TEST_LABEL_OF(beside_other_work, RELEASED);
 TEST(beside_other_work) {
     also = "overlap";
     check_folder(1, "native");

@@ -301,7 +301,6 @@ TEST_LABEL_OF(bf16_attention_avx2, RELEASED);
 TEST(bf16_attention_avx2) {
     samples_of_heads("bf16", "x86-64-v3", 1);
 }
-TEST_LABEL_OF(bf16_attention_without_avx, QUICK);
 TEST(bf16_attention_without_avx) {
     samples_of_heads("bf16", "x86-64-v2", 1);
 }
@@ -346,7 +345,6 @@ static void other_samples_in_f16(const char *cpu, int threads) {
 TEST(f16_widest_vectors) {
     other_samples_in_f16("native", 2);
 }
-TEST_LABEL_OF(f16_without_avx, QUICK);
 TEST(f16_without_avx) {
     other_samples_in_f16("x86-64-v2", 1);
 }

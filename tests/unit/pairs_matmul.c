@@ -180,7 +180,6 @@ TEST_LIMIT(narrow, 120) {
     all_forms(8);
 }
 
-TEST_LABEL_OF(tiles, QUICK);
 TEST_LABEL_OF(tiles, SLOW);
 TEST_LABEL_OF(tiles, RELEASED);
 TEST_LIMIT(tiles, 120) {

@@ -314,7 +314,6 @@ TEST_LABEL_OF(bf16_residual_exact, RELEASED);
 TEST_LIMIT(bf16_residual_exact, 180) {
     all_narrow(DT_BF16, "native", true);
 }
-TEST_LABEL_OF(bf16_avx2, QUICK);
 TEST_LABEL_OF(bf16_avx2, RELEASED);
 TEST_LIMIT(bf16_avx2, 180) {
     all_narrow(DT_BF16, "x86-64-v3", false);

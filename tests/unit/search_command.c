@@ -181,7 +181,6 @@ TEST_LIMIT(with_more_memory_the_answer_is_no_slower, 180) {
 }
 
 /* An answer whose stages make different numbers of layers again has a list of them. */
-TEST_LABEL_OF(a_list_of_layers_made_again_is_kept, RELEASED);
 TEST_LIMIT(a_list_of_layers_made_again_is_kept, 120) {
     const char *key = "--recompute_config.recompute=";
     Arena *own = arena_new();
