@@ -5,7 +5,7 @@
  *   With bf16 the factor comes with the softmax, as Q would lose digits; blocks of K and
  * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded. Tile
  * registers read K where it is, take V in tiles, and go on with older sums as they are until a
- * maximum has grown much. Most shapes go through them in strips: attention_strips.c.
+ * maximum has grown much. Most shapes go through them in strips, and f32 only so: attention_strips.c.
  * Sums, maximum and lse are of what was not rounded. */
 #include "codegen/attention_forward.h"
 #include "codegen/attention_pack.h"
@@ -178,9 +178,13 @@ static void keep_values(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_V), at),
                            attn_value_tiles(a, work, l.i), keys};
+    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, FORWARD_K), at);
+    LLVMValueRef next = emit_i64(e, a->bk * a->kv_row), rows = emit_i64(e, a->bk);
+    attn_fetch(a, attn_element(a, args[0], next), rows, a->kv_row);
+    if (a->strips > 1) attn_fetch(a, attn_element(a, k, next), rows, a->kv_row);
     attn_call(a, "pairs", args, 3);
     if (a->strips > 1) {
-        args[0] = attn_element(a, attn_slot(a, ctx, FORWARD_K), at);
+        args[0] = k;
         args[1] = attn_key_tiles(a, work, l.i);
         attn_call(a, "key_tiles", args, 3);
     }
@@ -223,7 +227,7 @@ static void body_emit(const Attn *a) {
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0), thread = emit_param(e, 3);
     LLVMValueRef scratch = attn_slot(a, ctx, FORWARD_WORK), size = emit_i64(e, floats);
-    if (a->narrow) gemm_tiles_begin(e);
+    if (a->tiles) gemm_tiles_begin(e);
     Loop l;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef room = a->parts > 1 ? l.i : thread;
@@ -233,7 +237,7 @@ static void body_emit(const Attn *a) {
     else
         pairs_emit(a, ctx, work, l.i);
     loop_end(e, &l, NULL);
-    if (a->narrow) gemm_tiles_end(e);
+    if (a->tiles) gemm_tiles_end(e);
     emit_ret(e, NULL);
 }
 
@@ -275,10 +279,14 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     if (attn_is_token(s)) return attn_token_emit(e, name, s);
     Attn a = attn_of(e, name, s);
     a.parts = attn_forward_parts(s, a.q_blocks);
-    if (attn_keeps_values(&a) && attn_has_strips(&a)) attn_cut_strips(&a, a.bq, a.bk);
+    if (attn_keeps_values(&a)) attn_cut_strips(&a, a.bq, a.narrow ? a.bk : a.bk / 2);
+    a.tiles &= a.narrow || a.strips > 1;
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
-    if (a.narrow) (a.tiles ? attn_tiles_emit : attn_pairs_emit)(&a, "pairs", false);
+    if (a.tiles)
+        attn_tiles_emit(&a, "pairs", false);
+    else if (a.narrow)
+        attn_pairs_emit(&a, "pairs", false);
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);

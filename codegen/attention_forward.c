@@ -20,34 +20,45 @@ int64_t attn_forward_parts(const AttnShape *s, int64_t q_blocks) {
 /* Is there room for V of all keys in tiles, made once an item? The plan does not know if the CPU
  * has tile registers. In a window few blocks of queries see the same keys. */
 static bool has_room_for_values(const AttnShape *s, int64_t parts) {
-    return s->dt == DT_BF16 && !s->window && parts == 1;
+    return !s->window && parts == 1;
 }
 
 bool attn_keeps_values(const Attn *a) {
     return a->tiles && has_room_for_values(&a->s, a->parts);
 }
 
+/* Of f32 by vectors, in blocks of bq queries. */
+static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq) {
+    ForwardScratch x = {0};
+    x.out = x.packed + s->dim * bq;
+    x.s = x.out + s->dim * bq;
+    x.max = x.p = x.s + ATTN_BLOCK_KEYS * bq;
+    x.sum = x.max + bq;
+    x.decay = x.sum + bq;
+    x.floats = align_up(x.decay + bq);
+    return x;
+}
+
 /* Of blocks of queries in `strips` strips of bq. */
 static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips) {
     ForwardScratch x = {0};
-    const bool narrow = s->dt == DT_BF16;
-    const int64_t block = bq * strips;
+    const int64_t block = bq * strips, parts = attn_tile_parts(s);
     bool kept =
         has_room_for_values(s, attn_forward_parts(s, (s->tq + block - 1) / block));
-    const int64_t dim = narrow ? attn_tiled_dim(s) : s->dim;
-    x.out = x.packed + (narrow ? dim / 2 : dim) * bq;
+    const int64_t dim = attn_tiled_dim(s);
+    if (strips == 1 && parts > 1) return plain_scratch(s, bq);
+    x.out = x.packed + dim / 2 * parts * bq;
     x.s = x.out + dim * bq;
     x.p = x.s + ATTN_BLOCK_KEYS * bq;
-    x.max = x.p + (narrow ? ATTN_BLOCK_KEYS / 2 * bq : 0);
+    x.max = x.p + ATTN_BLOCK_KEYS / 2 * parts * bq;
     x.sum = x.max + bq;
     x.decay = x.sum + bq;
     x.moved = x.decay + bq;
     x.keep = x.moved + 1;
-    x.strip = align_up(x.keep + (narrow ? ATTN_BLOCK_KEYS / 2 : 0));
-    x.floats = x.k = x.strip * strips;
-    if (!narrow) return x;
+    x.strip = align_up(x.keep + ATTN_BLOCK_KEYS / 2);
+    x.k = x.strip * strips;
     const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
-    x.v = x.k + blocks * ATTN_BLOCK_KEYS * dim / 2;
+    x.v = x.k + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
     x.floats = x.v + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
     x.floats = align_up(x.floats);
     return x;
@@ -92,17 +103,22 @@ void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnP
     attn_call(a, "finish", args, 4);
 }
 
-LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+/* Of the block of keys from `from` on. */
+static LLVMValueRef tiles_from(const Attn *a, LLVMValueRef tiles, LLVMValueRef from) {
     Emit *e = a->e;
     LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
-    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk)));
-    return attn_f32(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), at);
+    return attn_f32(a, tiles,
+                    emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk))));
+}
+
+LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+    Emit *e = a->e;
+    return tiles_from(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), from);
 }
 
 LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
     Emit *e = a->e;
-    LLVMValueRef k = emit_at(e, e->f32, work, attn_forward_scratch(a).k);
-    return attn_f32(a, k, emit_mul(e, from, emit_i64(e, attn_tiled_dim(&a->s) / 2)));
+    return tiles_from(a, emit_at(e, e->f32, work, attn_forward_scratch(a).k), from);
 }
 
 void attn_start_emit(const Attn *a) {

@@ -27,7 +27,7 @@ void attn_softmax_emit(const Attn *a);
  * score, without its factor; any: i1 to which it is added that sums before become smaller. */
 LLVMValueRef attn_maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
                           LLVMValueRef *any);
-/* Probabilities of two keys, of scores at `from` and a->bq floats behind, rounded, as pairs at
+/* Probabilities of two keys, of scores at `from` and a->bq floats behind, as pairs of a strip at
  * `to`; sum[2]: with those of each key; keep[2]: lanes that dropout keeps, or NULL. */
 void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
                        LLVMValueRef top, LLVMValueRef *sum, LLVMValueRef *keep);

@@ -9,7 +9,7 @@
  * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
  * rounded at the end. Factors enter with the softmax. Tile registers take K for dQ turned, in tiles
  * that are made once a head, and sum dQ turned as well: dQ^T += K^T dS. Most shapes go through them
- * in strips: attention_grad_strips.c. */
+ * in strips, and f32 only so: attention_grad_strips.c. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/attention_weave.h"
@@ -29,7 +29,7 @@ static int64_t query_sums_floats(const AttnShape *s) {
 /* Of a thread, whatever CPU it is for. */
 static int64_t scratch_floats(const AttnShape *s, int64_t block) {
     int64_t floats = backward_scratch_of(s, block).floats;
-    return s->dt == DT_BF16 ? MAX(floats, attn_grad_strip_floats(s)) : floats;
+    return MAX(floats, attn_grad_strip_floats(s));
 }
 
 int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
@@ -419,7 +419,7 @@ static void body_emit(const Attn *a) {
     scratch = emit_at(e, e->f32, scratch, query_sums_floats(&a->s));
     LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, emit_param(e, 3), floats));
     LLVMValueRef zero = emit_i64(e, 0), parts = emit_i64(e, a->parts);
-    if (a->narrow) gemm_tiles_begin(e);
+    if (a->tiles) gemm_tiles_begin(e);
     Loop l;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     if (a->parts > 1) {
@@ -430,7 +430,7 @@ static void body_emit(const Attn *a) {
         attn_call(a, "head", args, ARRAY_LEN(args));
     }
     loop_end(e, &l, NULL);
-    if (a->narrow) gemm_tiles_end(e);
+    if (a->tiles) gemm_tiles_end(e);
     emit_ret(e, NULL);
 }
 
@@ -463,8 +463,8 @@ static void blocks_emit(const Attn *a) {
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s);
-    if (attn_has_strips(&a))
-        attn_cut_strips(&a, attn_grad_strip_queries(s), ATTN_GRAD_STRIP_KEYS);
+    attn_cut_strips(&a, attn_grad_strip_queries(s), ATTN_GRAD_STRIP_KEYS);
+    a.tiles &= a.narrow || a.strips > 1;
     attn_pack_emit(&a);
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);

@@ -6,6 +6,7 @@
 #include "codegen/attention_pack.h"
 #include "codegen/attention_weave.h"
 #include "codegen/tile_ops.h"
+#include <math.h>
 
 /* More queries make fewer passes over the sums of keys. */
 enum { KEYS = ATTN_GRAD_STRIP_KEYS, MOST_QUERIES = 128 };
@@ -24,22 +25,23 @@ int64_t attn_grad_strip_queries(const AttnShape *s) {
 static StripScratch scratch_of(const AttnShape *s) {
     StripScratch x = {0};
     const int64_t strips = attn_grad_strip_queries(s) / ATTN_STRIP;
-    const int64_t dim = attn_tiled_dim(s), words = dim / 2, n = ATTN_STRIP;
+    const int64_t parts = attn_tile_parts(s);
+    const int64_t dim = attn_tiled_dim(s), words = dim / 2 * parts, n = ATTN_STRIP;
     const int64_t keys = round_up(s->tk, KEYS);
     x.out = x.q + words * n;
     x.s = x.out + words * n;
     x.dp = x.s + KEYS * n;
     x.ds_pairs = x.dp + KEYS * n;
-    x.dq = x.ds_pairs + KEYS / 2 * n;
+    x.dq = x.ds_pairs + KEYS / 2 * parts * n;
     x.delta = x.dq + dim * n;
     x.lse = x.delta + n;
     x.keep = x.lse + n;
     x.strip = align_up(x.keep + KEYS / 2);
     x.p = x.strip * strips;
-    x.ds = x.p + KEYS * strips * n / 2;
-    x.q_pairs = x.ds + KEYS * strips * n / 2;
-    x.do_pairs = x.q_pairs + dim * strips * n / 2;
-    x.dk = x.do_pairs + dim * strips * n / 2;
+    x.ds = x.p + KEYS * strips * parts * n / 2;
+    x.q_pairs = x.ds + KEYS * strips * parts * n / 2;
+    x.do_pairs = x.q_pairs + words * strips * n;
+    x.dk = x.do_pairs + words * strips * n;
     x.dv = x.dk + dim * keys;
     x.k_rows = x.dv + dim * keys;
     x.v_rows = x.k_rows + words * keys;
@@ -135,7 +137,8 @@ static WeaveProduct key_sums_of(const Queries *q, LLVMValueRef block, LLVMValueR
     row = emit_plus(e, row, d, keys);
     return (WeaveProduct){
         .a = shared(q, of_values ? q->x.p : q->x.ds),
-        .b = attn_f32(a, b, emit_mul(e, d, emit_i64(e, pairs * ATTN_STRIP))),
+        .b = attn_f32(a, b,
+                      emit_mul(e, d, emit_i64(e, pairs * a->tile_parts * ATTN_STRIP))),
         .c = attn_f32(a, c, emit_mul(e, row, emit_i64(e, ATTN_STRIP))),
         .rows = a->bk,
         .pairs = pairs,
@@ -157,25 +160,45 @@ static void key_sums(const Queries *q, LLVMValueRef block) {
 /* Where a row of P and dS in tiles has the words of the first strip. */
 static int64_t row_in_tiles(const Attn *a, int64_t key) {
     const int64_t block = 2 * TILE_SIDE, words = a->strips * ATTN_STRIP / 2;
-    return key / block * (words * block) + key % block * TILE_SIDE;
+    return key / block * (words * a->tile_parts * block) + key % block * TILE_SIDE;
 }
 
 /* From there to those of strip n. */
 static LLVMValueRef words_of_strip(const Attn *a, LLVMValueRef n) {
     Emit *e = a->e;
     LLVMValueRef two = emit_i64(e, 2), half = emit_i64(e, ATTN_STRIP / 2);
-    LLVMValueRef at = emit_mul(e, emit_div(e, n, two), emit_i64(e, 2 * TILE_WORDS));
+    LLVMValueRef step = emit_i64(e, 2 * TILE_WORDS * a->tile_parts);
+    LLVMValueRef at = emit_mul(e, emit_div(e, n, two), step);
     return emit_add(e, at, emit_mul(e, emit_rem(e, n, two), half));
 }
 
-/* Rows `key` and the next one of P or dS in tiles. */
-static void store_rows(const Strip *x, LLVMValueRef tiles, int64_t key,
-                       LLVMValueRef first, LLVMValueRef second) {
+/* Rows `key` and the next one of a part of P or dS in tiles, which are numbers of bf16. */
+static void store_rows(const Strip *x, LLVMValueRef tiles, int64_t key, int part,
+                       LLVMValueRef both) {
     Emit *e = x->q->a->e;
-    LLVMValueRef both = emit_to_bf16_both(e, first, second);
     for (int n = 0; n < 2; n++) {
-        LLVMValueRef to = emit_at(e, e->f32, tiles, row_in_tiles(x->q->a, key + n));
-        emit_store(e, emit_part(e, both, n * ATTN_STRIP, ATTN_STRIP), to, NULL, 2);
+        const int64_t at = row_in_tiles(x->q->a, key + n) + part * 2 * TILE_WORDS;
+        emit_store(e, emit_part(e, both, n * ATTN_STRIP, ATTN_STRIP),
+                   emit_at(e, e->f32, tiles, at), NULL, 2);
+    }
+}
+
+/* Of P or dS of two keys from `key` on rows in tiles, and in pairs, if there is room for them. */
+static void store_both(const Strip *x, LLVMValueRef tiles, int64_t key,
+                       const LLVMValueRef *row, LLVMValueRef pairs) {
+    const Attn *a = x->q->a;
+    Emit *e = a->e;
+    LLVMTypeRef halves = emit_vec(e->i16, 2 * ATTN_STRIP);
+    LLVMValueRef part[2][BF16_PARTS];
+    if (pairs) attn_store_pairs(a, row, pairs);
+    if (a->narrow) {
+        store_rows(x, tiles, key, 0, emit_to_bf16_both(e, row[0], row[1]));
+        return;
+    }
+    for (int i = 0; i < 2; i++) emit_split_bf16(e, row[i], part[i]);
+    for (int q = 0; q < a->tile_parts; q++) {
+        LLVMValueRef both = emit_pair_up_parts(e, part[0][q], part[1][q], true);
+        store_rows(x, tiles, key, q, LLVMBuildBitCast(e->b, both, halves, ""));
     }
 }
 
@@ -183,17 +206,15 @@ static void two_keys(void *ctx, int i) {
     const Strip *x = ctx;
     const Queries *q = x->q;
     const Attn *a = q->a;
-    Emit *e = a->e;
     Soft soft[2];
     for (int n = 0; n < 2; n++) {
         const int64_t key = 2 * i + n, at = key * ATTN_STRIP;
         soft[n] = attn_soft(a, in_turn(x, q->x.s + at), in_turn(x, q->x.dp + at), x->lse,
                             x->delta, attn_strip_kept(a, in_turn(x, q->x.keep), key));
     }
-    store_rows(x, x->p, 2 * i, soft[0].p, soft[1].p);
-    store_rows(x, x->ds, 2 * i, soft[0].ds, soft[1].ds);
-    LLVMValueRef pairs = in_turn(x, q->x.ds_pairs + i * ATTN_STRIP);
-    emit_store(e, emit_to_pairs(e, soft[0].ds, soft[1].ds), pairs, NULL, 4);
+    LLVMValueRef p[] = {soft[0].p, soft[1].p}, ds[] = {soft[0].ds, soft[1].ds};
+    store_both(x, x->p, 2 * i, p, NULL);
+    store_both(x, x->ds, 2 * i, ds, in_turn(x, q->x.ds_pairs + attn_pair_at(a, i)));
 }
 
 /* P and dS of the first strips, which were left out. */
@@ -206,8 +227,10 @@ static void clear_skipped(const Queries *q, LLVMValueRef strips) {
     loop_begin(e, &l, emit_i64(e, 0), strips, 1, 0, NULL);
     for (int i = 0; i < ARRAY_LEN(at); i++) {
         LLVMValueRef rows = attn_f32(a, shared(q, at[i]), words_of_strip(a, l.i));
-        for (int64_t key = 0; key < a->bk; key++) {
-            LLVMValueRef to = emit_at(e, e->f32, rows, row_in_tiles(a, key));
+        for (int64_t n = 0; n < a->bk * a->tile_parts; n++) {
+            const int64_t part = n / a->bk, key = n % a->bk;
+            LLVMValueRef to =
+                emit_at(e, e->f32, rows, row_in_tiles(a, key) + part * 2 * TILE_WORDS);
             emit_store(e, LLVMConstNull(half), to, NULL, 2);
         }
     }
@@ -264,20 +287,12 @@ static void fetch_next(const Queries *q, const Rows *t, LLVMValueRef n) {
     Emit *e = a->e;
     const LLVMValueRef tensor[] = {t->q, t->d_o, t->o};
     If there;
-    Loop r;
     const int64_t block = a->strips * a->bq;
     LLVMValueRef all = emit_sub(e, q->left, emit_i64(e, block));
     if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSGE, all, emit_i64(e, block), ""));
-    LLVMValueRef lane = emit_mul(e, n, emit_i64(e, a->bq));
-    loop_begin(e, &r, emit_i64(e, 0), emit_i64(e, a->bq), 1, 0, NULL);
-    LLVMValueRef at =
-        emit_plus(e, emit_i64(e, block * a->q_row), emit_add(e, lane, r.i), a->q_row);
-    for (int i = 0; i < ARRAY_LEN(tensor); i++) {
-        LLVMValueRef row = attn_element(a, tensor[i], at);
-        for (int64_t byte = 0; byte < 2 * a->s.dim; byte += EMIT_LINE_BYTES)
-            emit_prefetch(e, emit_at(e, e->i8, row, byte), false, 2);
-    }
-    loop_end(e, &r, NULL);
+    LLVMValueRef at = emit_plus(e, emit_i64(e, block * a->q_row), n, a->bq * a->q_row);
+    for (int i = 0; i < ARRAY_LEN(tensor); i++)
+        attn_fetch(a, attn_element(a, tensor[i], at), emit_i64(e, a->bq), a->q_row);
     if_end(e, &there);
 }
 
@@ -289,6 +304,7 @@ static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
     LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
     LLVMValueRef d_o = attn_element(a, t->d_o, from), scale = emit_f32(e, a->s.scale);
+    LLVMValueRef q_scale = emit_f32(e, a->s.scale * M_LOG2E);
     fetch_next(q, t, n);
     LLVMValueRef lse = attn_f32(a, t->lse, emit_mul(e, r.from, emit_i64(e, a->s.heads)));
     LLVMValueRef delta[] = {d_o,
@@ -299,7 +315,7 @@ static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
                             r.rows};
     attn_call(a, "delta", delta, 6);
     LLVMValueRef pack_q[] = {attn_element(a, t->q, from), in_strip(&x, q->x.q), r.some,
-                             scale};
+                             q_scale};
     LLVMValueRef pack_do[] = {d_o, in_strip(&x, q->x.out), r.some, scale};
     attn_call(a, "pack", pack_q, 4);
     attn_call(a, "pack", pack_do, 4);
@@ -368,6 +384,9 @@ static void keys_to_tiles(const Queries *q, LLVMValueRef ctx, LLVMValueRef kv,
     LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block, attn_tiled_words(&a->s, a->bk));
     LLVMValueRef turned =
         tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk));
+    LLVMValueRef next = emit_i64(e, a->bk * a->kv_row);
+    attn_fetch(a, attn_element(a, k, next), emit_i64(e, a->bk), a->kv_row);
+    attn_fetch(a, attn_element(a, v, next), emit_i64(e, a->bk), a->kv_row);
     attn_call(a, "row_tiles", (LLVMValueRef[]){k, k_rows, keys}, 3);
     attn_call(a, "row_tiles", (LLVMValueRef[]){v, v_rows, keys}, 3);
     attn_call(a, "turn_keys", (LLVMValueRef[]){k, turned, keys}, 3);

@@ -22,6 +22,10 @@ int64_t attn_tiled_dim(const AttnShape *s) {
     return round_up(s->dim, 2 * TILE_SIDE);
 }
 
+int attn_tile_parts(const AttnShape *s) {
+    return s->dt == DT_F32 ? BF16_PARTS : 1;
+}
+
 const char *attention_too_large(const AttnShape *s) {
     const int64_t most = 1 << 24;
     int64_t total = 64, sizes[] = {s->batch, s->heads, MAX(s->tq, s->tk), s->dim};
@@ -55,8 +59,9 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.part = s->part ? *s->part : part_of(&alone, &own, 0);
     a.next_query = part_step(&a.part, 2);
     a.narrow = s->dt == DT_BF16;
-    a.tiles = a.narrow && e->tiles != TILES_NONE;
-    a.rows_in_place = a.tiles && s->dim % 2 == 0;
+    a.tiles = e->tiles != TILES_NONE;
+    a.tile_parts = attn_tile_parts(s);
+    a.rows_in_place = a.narrow && a.tiles && s->dim % 2 == 0;
     a.words = attn_words(s);
     a.times = a.narrow ? s->scale * M_LOG2E : 1;
     if (a.times == 0) a.times = FLT_MIN; /* so that masked scores become -inf, not NaN */

@@ -20,7 +20,8 @@ typedef struct Attn {
     Part part;          /* what the probabilities are a part of */
     int64_t next_query; /* from the number of a probability to that of the next query */
     bool narrow;        /* operands are bf16 */
-    bool tiles;         /* which tile registers multiply */
+    bool tiles;         /* which tile registers multiply; f32 only in strips */
+    int tile_parts;     /* a number in tiles is the sum of so many of bf16 */
     bool rows_in_place; /* those of keys and values, by tile registers */
     int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of bf16 */
     double times;  /* factor of a block's scores of bf16, for powers of two; else 1 */
@@ -35,8 +36,10 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s);
 int64_t attn_block_queries(const AttnShape *s, int vl);
 /* Words of 4 bytes of a packed row of keys or values: one of f32, or two numbers of bf16. */
 int64_t attn_words(const AttnShape *s);
-/* Numbers of a head as tiles have them, in rows as well as in pairs. */
+/* Numbers of a head as tiles have them, in rows as well as in pairs; and of how many of bf16 a
+ * number there is the sum (emit_split_bf16): 1, or BF16_PARTS of f32. */
 int64_t attn_tiled_dim(const AttnShape *s);
+int attn_tile_parts(const AttnShape *s);
 enum { ATTN_BLOCK_KEYS = 64 };
 
 /* Starts the internal function name.part; one letter of `sig` per parameter: p pointer,

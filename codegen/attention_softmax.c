@@ -1,6 +1,8 @@
 /* attention_softmax.c - of attention forward what is done with the scores of a block
  * (attention_forward.h). */
 #include "codegen/attention_forward.h"
+#include "codegen/attention_weave.h"
+#include "codegen/tile_ops.h"
 #include "codegen/vmath.h"
 
 /* With tile registers older sums are only made smaller where a score is larger by more than
@@ -43,6 +45,20 @@ static LLVMValueRef probability(const Attn *a, LLVMValueRef from, LLVMValueRef t
     return attn_exp2(a, attn_times_less(a, x, top));
 }
 
+void attn_store_pairs(const Attn *a, const LLVMValueRef *x, LLVMValueRef to) {
+    Emit *e = a->e;
+    LLVMValueRef part[2][BF16_PARTS];
+    if (a->narrow) {
+        emit_store(e, emit_to_pairs(e, x[0], x[1]), to, NULL, 4);
+        return;
+    }
+    for (int i = 0; i < 2; i++) emit_split_bf16(e, x[i], part[i]);
+    for (int q = 0; q < a->tile_parts; q++) {
+        LLVMValueRef pairs = emit_pair_up_parts(e, part[0][q], part[1][q], false);
+        emit_store(e, pairs, emit_at(e, e->f32, to, q * TILE_WORDS), NULL, 4);
+    }
+}
+
 void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
                        LLVMValueRef top, LLVMValueRef *sum, LLVMValueRef *keep) {
     Emit *e = a->e;
@@ -52,7 +68,7 @@ void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
         sum[i] = emit_fadd(e, sum[i], p[i]);
         if (keep[i]) p[i] = emit_select(e, keep[i], p[i], LLVMConstNull(e->vf32));
     }
-    emit_store(e, emit_to_pairs(e, p[0], p[1]), to, NULL, 4);
+    attn_store_pairs(a, p, to);
 }
 
 /* The same of two keys, rounded, as pairs; `alone`: there is no second one, which makes it 0. */

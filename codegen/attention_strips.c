@@ -105,7 +105,7 @@ static void decay(const Strip *x, LLVMValueRef old, LLVMValueRef any) {
 static void two_keys(void *ctx, int i) {
     Strip *x = ctx;
     LLVMValueRef from = in_turn(x, x->x.s + 2 * i * x->a->bq);
-    LLVMValueRef to = in_turn(x, x->x.p + i * x->a->bq);
+    LLVMValueRef to = in_turn(x, x->x.p + attn_pair_at(x->a, i));
     LLVMValueRef room = in_turn(x, x->x.keep);
     LLVMValueRef keep[] = {attn_strip_kept(x->a, room, 2 * i),
                            attn_strip_kept(x->a, room, 2 * i + 1)};
@@ -173,6 +173,7 @@ void attn_strips_emit(const Attn *a) {
                                p.i0, p.rows);
     LLVMValueRef rows = attn_element(a, attn_slot(a, ctx, FORWARD_Q), p.q_at);
     Loop n;
+    attn_fetch(a, rows, p.rows, a->q_row);
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
     begin(&q, rows, n.i);
     loop_end(e, &n, NULL);

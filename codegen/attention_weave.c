@@ -4,8 +4,9 @@
 #include "codegen/attention_weave.h"
 #include "codegen/tile_ops.h"
 
-/* A strip is emitted without loops, so heads are not too large for that. */
-enum { A_TILE = 4, B_TILE = 6, GROUP = 2, MOST_DIM = 256 };
+/* A strip is emitted without loops, so heads are not too large for that. Parts of f32 are worth making
+ * from so many keys on. */
+enum { A_TILE = 4, B_TILE = 6, GROUP = 2, MOST_DIM = 256, LEAST_KEYS_OF_F32 = 256 };
 
 typedef struct Weave {
     Tiles t;
@@ -14,7 +15,7 @@ typedef struct Weave {
         *held; /* rows from `row` on of it are in tiles from `tile` on, or NULL */
     int64_t row;
     int tile;
-    int dots, dots_in_all, units, done, loads;
+    int parts, dots, dots_in_all, units, done, loads;
     WeaveUnit unit;
     void *ctx;
 } Weave;
@@ -24,10 +25,17 @@ static void load(Weave *w, int tile, LLVMValueRef from, int64_t word, int64_t ro
     w->ops->load(&w->t, tile, emit_at(e, e->f32, from, word), emit_i64(e, 4 * row_words));
 }
 
-static void load_a(Weave *w, int tile, const WeaveProduct *p, int64_t row, int64_t pair) {
+/* Part q of 16 rows of A from `row` on, and of B, of 16 pairs from `pair` on. */
+static void load_a(Weave *w, int tile, const WeaveProduct *p, int64_t row, int64_t pair,
+                   int q) {
     const int64_t wide = 2 * TILE_SIDE;
-    int64_t at = row / wide * (p->pairs * wide) + pair * wide + row % wide * TILE_SIDE;
+    int64_t at = row / wide * (p->pairs * wide) + pair * wide;
+    at = at * w->parts + q * 2 * TILE_WORDS + row % wide * TILE_SIDE;
     load(w, tile, p->a, at, TILE_SIDE);
+}
+
+static void load_b(Weave *w, int tile, const WeaveProduct *p, int64_t pair, int q) {
+    load(w, tile, p->b, pair * TILE_SIDE * w->parts + q * TILE_WORDS, TILE_SIDE);
 }
 
 static void dot(Weave *w, int sum, int a, int b) {
@@ -47,20 +55,29 @@ static void store_held(Weave *w) {
     w->held = NULL;
 }
 
+/* Sums of 16 rows from `row` on begin. */
+static void sums_begin(Weave *w, const WeaveProduct *p, int64_t row, int tile) {
+    if (p->adds)
+        load(w, tile, p->c, row * TILE_SIDE, TILE_SIDE);
+    else
+        w->ops->zero(&w->t, tile);
+}
+
 /* Rows of C from `row` on, as many as GROUP tiles have. */
 static void group(Weave *w, const WeaveProduct *p, int64_t row, int tile) {
     for (int64_t pair = 0; pair < p->pairs; pair += TILE_SIDE) {
-        const int b = B_TILE + w->loads % 2;
-        load(w, b, p->b, pair * TILE_SIDE, TILE_SIDE);
-        for (int i = 0; i < GROUP; i++) {
-            const int64_t at = row + i * TILE_SIDE;
-            load_a(w, A_TILE + i, p, at, pair);
-            if (!pair && p->adds) load(w, tile + i, p->c, at * TILE_SIDE, TILE_SIDE);
-            if (!pair && !p->adds) w->ops->zero(&w->t, tile + i);
-            dot(w, tile + i, A_TILE + i, b);
+        for (int n = 0; n < gemm_turns(w->parts); n++) {
+            const GemmTurn turn = gemm_turn(w->parts, n);
+            const bool first = !pair && !n;
+            if (turn.next_b) load_b(w, B_TILE + ++w->loads % 2, p, pair, turn.b);
+            for (int i = 0; i < GROUP; i++) {
+                const int64_t at = row + i * TILE_SIDE;
+                if (turn.next_a) load_a(w, A_TILE + i, p, at, pair, turn.a);
+                if (first) sums_begin(w, p, at, tile + i);
+                dot(w, tile + i, A_TILE + i, B_TILE + w->loads % 2);
+            }
+            if (first) store_held(w);
         }
-        w->loads++;
-        if (!pair) store_held(w);
     }
     w->held = p;
     w->row = row;
@@ -70,14 +87,17 @@ static void group(Weave *w, const WeaveProduct *p, int64_t row, int tile) {
 void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
                 WeaveUnit unit, void *ctx) {
     Emit *e = a->e;
-    Weave w = {.t = {e, NULL}, .ops = tile_ops_of(e), .units = units, .unit = unit};
+    Weave w = {.t = {e, NULL}, .ops = tile_ops_of(e), .parts = a->tile_parts};
+    w.units = units;
+    w.unit = unit;
     w.ctx = ctx;
     if (e->tiles == TILES_EMULATED)
         w.t.room = emit_alloca(e, 4 * TILE_REGISTERS * TILE_WORDS);
     for (int i = 0; i < n; i++) {
         const WeaveProduct *p = &product[i];
         check(p->rows % (GROUP * TILE_SIDE) == 0 && p->pairs % TILE_SIDE == 0);
-        w.dots_in_all += (int)(p->rows / TILE_SIDE * (p->pairs / TILE_SIDE));
+        w.dots_in_all +=
+            (int)(p->rows / TILE_SIDE * (p->pairs / TILE_SIDE)) * gemm_turns(w.parts);
     }
     int tile = 0;
     for (int i = 0; i < n; i++) {
@@ -89,18 +109,25 @@ void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
     store_held(&w);
 }
 
-bool attn_has_strips(const Attn *a) {
+static bool has_strips(const Attn *a) {
     const AttnShape *s = &a->s;
     const bool plain = a->parts == 1 && a->times > 0;
+    if (!a->narrow && s->tk < LEAST_KEYS_OF_F32) return false;
     return a->tiles && plain && s->dim <= MOST_DIM && a->bq >= 4 * ATTN_STRIP;
 }
 
 void attn_cut_strips(Attn *a, int64_t queries, int64_t keys) {
+    if (!has_strips(a)) return;
     check(queries % (2 * ATTN_STRIP) == 0);
     a->strips = queries / ATTN_STRIP;
     a->q_blocks = (a->s.tq + queries - 1) / queries;
     a->bq = ATTN_STRIP;
     a->bk = keys;
+    a->words = (a->s.dim + 1) / 2;
+}
+
+int64_t attn_pair_at(const Attn *a, int64_t i) {
+    return i / TILE_SIDE * TILE_WORDS * a->tile_parts + i % TILE_SIDE * TILE_SIDE;
 }
 
 StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows) {

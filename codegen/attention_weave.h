@@ -8,8 +8,8 @@
 /* Lanes of queries that are worked on at a time, a strip of a block. */
 enum { ATTN_STRIP = 16 };
 
-/* C[rows][16] = A B, or += (adds), of f32 from pairs of bf16. A is in tiles as gemm.h has them, B and C
- * are strips. rows is a multiple of 32, pairs one of 16. */
+/* C[rows][16] = A B, or += (adds), of f32 from pairs of bf16, or of parts of f32. A is in tiles as
+ * gemm.h has them, B and C are strips. rows is a multiple of 32, pairs one of 16. */
 typedef struct WeaveProduct {
     LLVMValueRef a, b, c;
     int64_t rows, pairs;
@@ -23,10 +23,8 @@ typedef void (*WeaveUnit)(void *ctx, int i);
 void attn_weave(const Attn *a, const WeaveProduct *product, int n, int units,
                 WeaveUnit unit, void *ctx);
 
-/* Can blocks be cut into strips? */
-bool attn_has_strips(const Attn *a);
-/* Blocks of so many queries cut that way (a multiple of two strips), and of `keys` keys: bq and bk
- * are those of a strip then. */
+/* Cuts blocks of so many queries (a multiple of two strips), and of `keys` keys, into strips, if that
+ * can be: bq and bk are those of a strip then. */
 void attn_cut_strips(Attn *a, int64_t queries, int64_t keys);
 /* Queries of strip n of a block that has so many: its first one, how many it has, maybe 0; a strip
  * beyond the last query has that one to read, `some` (at least 1) from `from` on. */
@@ -54,6 +52,10 @@ typedef struct StripMasks {
 StripMasks attn_strip_masks_of(const Attn *a, LLVMValueRef ctx, int rng, int first,
                                const AttnOrigin *origin, LLVMValueRef b, LLVMValueRef h,
                                LLVMValueRef i0, LLVMValueRef rows);
+/* Where pair i of keys begins in a strip of pairs, in words; and two vectors of f32 to pairs there,
+ * rounded for bf16, else each part. */
+int64_t attn_pair_at(const Attn *a, int64_t i);
+void attn_store_pairs(const Attn *a, const LLVMValueRef *x, LLVMValueRef to);
 /* With dropout: room[bk] of i16 gets the lanes of a strip that it keeps, for each key of a block;
  * attn_strip_kept: those of one key from there, i1, or NULL without dropout. _emit: the function
  * that is called for it. */

@@ -148,10 +148,21 @@ LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second) {
     return LLVMBuildOr(e->b, low, bits_of(e, emit_round_bf16(e, second)), "");
 }
 
+/* x, or with its sign y where that is less, by an instruction. */
+static LLVMValueRef smaller(Emit *e, LLVMValueRef x, LLVMValueRef y) {
+    enum { LEAST_SIZE = 2, ROUND_AS_SET = 4 };
+    LLVMValueRef every = LLVMConstAllOnes(LLVMInt16TypeInContext(e->ctx));
+    LLVMValueRef args[] = {x, y,     emit_i32(e, LEAST_SIZE),
+                           x, every, emit_i32(e, ROUND_AS_SET)};
+    return emit_intrinsic(e, "llvm.x86.avx512.mask.range.ps.512", NULL, 0, args, 6);
+}
+
 /* At most what bf16 has, so that rounding makes no infinity. */
 static LLVMValueRef within_bf16(Emit *e, LLVMValueRef x) {
     const double most = 0x1.fep127;
     const int lanes = emit_lanes(x);
+    if (lanes == 16 && e->register_lanes == 16 && emit_has(e, "avx512dq"))
+        return smaller(e, x, emit_splat_n(e, emit_f32(e, most), lanes));
     for (int sign = 1; sign >= -1; sign -= 2) {
         LLVMValueRef end = emit_splat_n(e, emit_f32(e, sign * most), lanes);
         LLVMRealPredicate inside = sign > 0 ? LLVMRealOLT : LLVMRealOGT;

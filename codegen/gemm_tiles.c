@@ -224,27 +224,27 @@ static void hold(const Product *p, const GemmBlock *at) {
     }
 }
 
-/* Parts of A and B that are multiplied, the largest products last, each with a part of those
- * before. What is left out is less than what f32 rounds. */
 static const int parts_of_a[] = {2, 1, 1, 0, 0, 0}, parts_of_b[] = {0, 0, 1, 1, 2, 0};
 _Static_assert(ARRAY_LEN(parts_of_a) == F32_PRODUCTS_BY_TILES, "peaks count them");
 
-static int turns_of(const GemmStrides *s) {
-    return parts_of(s) > 1 ? ARRAY_LEN(parts_of_a) : 1;
+int gemm_turns(int parts) {
+    return parts > 1 ? ARRAY_LEN(parts_of_a) : 1;
 }
 
-static int part_of(const GemmStrides *s, const int *parts, int n) {
-    return parts_of(s) > 1 ? parts[n] : 0;
+GemmTurn gemm_turn(int parts, int n) {
+    if (parts == 1) return (GemmTurn){0, 0, true, true};
+    return (GemmTurn){parts_of_a[n], parts_of_b[n],
+                      !n || parts_of_a[n] != parts_of_a[n - 1],
+                      !n || parts_of_b[n] != parts_of_b[n - 1]};
 }
 
 /* What turn n of 16 pairs of k multiplies and the turn before did not. */
 static void load_turn(const Product *p, const GemmBlock *at, LLVMValueRef l, int n) {
     const GemmUser *user = p->s->user;
+    const GemmTurn turn = gemm_turn(parts_of(p->s), n);
     for (int x = 0; x < 2; x++) {
-        if (!n || parts_of_a[n] != parts_of_a[n - 1])
-            load_a(p, x, part_of(p->s, parts_of_a, n), at->i, l);
-        if (!n || parts_of_b[n] != parts_of_b[n - 1])
-            load_b(p, x, part_of(p->s, parts_of_b, n), at->j, l);
+        if (turn.next_a) load_a(p, x, turn.a, at->i, l);
+        if (turn.next_b) load_b(p, x, turn.b, at->j, l);
     }
     if (!n && user && user->step) user->step(user->ctx, at, l);
 }
@@ -254,7 +254,7 @@ static void dot(const Product *p, int tile) {
 }
 
 static void dots_from(const Product *p, const GemmBlock *at, LLVMValueRef l, int n) {
-    for (; n < turns_of(p->s); n++) {
+    for (; n < gemm_turns(parts_of(p->s)); n++) {
         load_turn(p, at, l, n);
         for (int t = 0; t < 4; t++) dot(p, t);
     }

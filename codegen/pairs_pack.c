@@ -1,6 +1,7 @@
 /* pairs_pack.c - see pairs_pack.h. */
 #include "codegen/pairs_pack.h"
 #include "codegen/rt_call.h"
+#include "codegen/turn_parts.h"
 
 enum { PACK_TILES = 4 };
 
@@ -168,34 +169,23 @@ static LLVMValueRef as_f32(Emit *e, LLVMValueRef words) {
     return LLVMBuildBitCast(e->b, words, e->vf32, "");
 }
 
-/* A tile of each of several parts, rows `row` words apart, parts `part`, turned or not. In loops:
- * code for all rows of all parts would take long to compile. */
-static void pack_parts(const TileSource *x, LLVMValueRef to, int64_t row, int64_t part,
-                       bool turned) {
+static void tile_line(const void *x, LLVMValueRef t, LLVMValueRef *word) {
+    tile_words(x, t, word);
+}
+
+/* A tile of each of several parts, rows `row` words apart, parts `part`. In a loop: code for all rows
+ * would take long to compile. */
+static void pack_parts(const TileSource *x, LLVMValueRef to, int64_t row, int64_t part) {
     const Pairs2d *p = x->p;
     Emit *e = p->e;
-    const int vl = e->vl;
-    LLVMValueRef zero = emit_i64(e, 0), word[BF16_PARTS], v[16], at = to;
-    const int64_t own_row = turned ? vl : row, own_part = turned ? vl * vl : part;
-    if (turned) at = emit_alloca(e, 4 * own_part * p->parts);
-    Loop t, q;
-    loop_begin(e, &t, zero, emit_i64(e, vl), 1, 0, NULL);
+    LLVMValueRef word[BF16_PARTS];
+    Loop t;
+    loop_begin(e, &t, emit_i64(e, 0), emit_i64(e, e->vl), 1, 0, NULL);
     tile_words(x, t.i, word);
-    LLVMValueRef line = emit_gep(e, e->f32, at, emit_mul(e, t.i, emit_i64(e, own_row)));
+    LLVMValueRef line = emit_gep(e, e->f32, to, emit_mul(e, t.i, emit_i64(e, row)));
     for (int i = 0; i < p->parts; i++)
-        emit_store(e, as_f32(e, word[i]), emit_at(e, e->f32, line, i * own_part), NULL,
-                   4);
+        emit_store(e, word[i], emit_at(e, e->f32, line, i * part), NULL, 4);
     loop_end(e, &t, NULL);
-    if (!turned) return;
-    loop_begin(e, &q, zero, emit_i64(e, p->parts), 1, 0, NULL);
-    at = emit_gep(e, e->f32, at, emit_mul(e, q.i, emit_i64(e, own_part)));
-    to = emit_gep(e, e->f32, to, emit_mul(e, q.i, emit_i64(e, part)));
-    for (int i = 0; i < vl; i++)
-        v[i] = emit_load(e, e->vf32, emit_at(e, e->f32, at, i * own_row), NULL, 4);
-    emit_transpose(e, v);
-    for (int i = 0; i < vl; i++)
-        emit_store(e, v[i], emit_at(e, e->f32, to, i * row), NULL, 4);
-    loop_end(e, &q, NULL);
 }
 
 void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
@@ -204,7 +194,11 @@ void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMVa
     const PairsMatmul *s = p->s;
     const TileSource x = {p, a, i, w, false, tail};
     if (p->parts > 1) {
-        pack_parts(&x, to, p->a_row, 2 * e->vl * e->vl, s->a_k != 1);
+        const int64_t part = 2 * e->vl * e->vl;
+        if (s->a_k == 1)
+            pack_parts(&x, to, p->a_row, part);
+        else
+            turn_parts(e, tile_line, &x, p->parts, to, p->a_row, part);
         return;
     }
     LLVMValueRef v[16], word[BF16_PARTS];
@@ -336,7 +330,7 @@ static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMV
     Emit *e = p->e;
     const TileSource x = {p, b, j, w, true, tail};
     if (p->parts > 1) {
-        pack_parts(&x, to, p->strip, e->vl * p->strip, true);
+        turn_parts(e, tile_line, &x, p->parts, to, p->strip, e->vl * p->strip);
         return;
     }
     LLVMValueRef v[16], word[BF16_PARTS];

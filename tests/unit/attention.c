@@ -4,14 +4,15 @@
 #include "codegen/attention.h"
 #include "base/rng.h"
 #include "jitted.h"
+#include <float.h>
 
 typedef void (*Forward)(const float *q, const float *k, const float *v,
                         const int32_t *q_at, const int32_t *k_at, const int32_t *rng,
-                        float *o, float *lse, void *work);
+                        float *o, float *lse, void *work, const int32_t *first);
 typedef void (*Backward)(const float *q, const float *k, const float *v, const float *o,
                          const float *lse, const float *d_o, const int32_t *q_at,
                          const int32_t *k_at, const int32_t *rng, float *dq, float *dk,
-                         float *dv, void *work);
+                         float *dv, void *work, const int32_t *first);
 
 static int threads = 1;
 
@@ -49,11 +50,12 @@ static void guards_check(const float *p, int64_t n, const char *what) {
 typedef struct Data {
     AttnShape s;
     int64_t nq, nk, nl; /* values in q, in k, in lse */
-    int32_t q_at, k_at, rng[RNG_WORDS];
+    int32_t q_at, k_at, rng[RNG_WORDS], *first;
     float *q, *k, *v, *d_o, *o, *lse, *dq, *dk, *dv;
 } Data;
 
-/* Keys begin at position 3, queries `offset` later. */
+/* Keys begin at position 3, queries `offset` later; the first keys of queries at their own position or
+ * up to 40 before. */
 static Data data_of(const AttnShape *s, int offset) {
     Data d = {.s = *s, .q_at = 3 + offset, .k_at = 3, .rng = {77, -5, 3, 2}};
     d.nl = s->batch * s->tq * s->heads;
@@ -69,6 +71,9 @@ static Data data_of(const AttnShape *s, int offset) {
     d.dk = buffer(d.nk, 0);
     d.dv = buffer(d.nk, 0);
     for (int64_t i = 0; i < d.nq; i++) d.q[i] *= 3;
+    d.first = malloc((size_t)(s->batch * s->tq) * sizeof(int32_t));
+    for (int64_t i = 0; i < s->batch * s->tq; i++)
+        d.first[i] = d.q_at + (int32_t)(i % s->tq) - (int32_t)(i * 7 % 41);
     return d;
 }
 
@@ -101,6 +106,7 @@ static void want_row(const Data *d, Want *w, int64_t b, int64_t h, int64_t i, do
     int64_t group = h / (s->heads / s->kv_heads), row = (b * s->tq + i) * s->heads + h;
     int64_t end = d->q_at - d->k_at + i + 1, n = s->causal ? MIN(s->tk, end) : s->tk;
     int64_t from = s->window ? MAX(0, end - s->window) : 0;
+    if (s->within) from = MAX(from, d->first[b * s->tq + i] - d->k_at);
     double top = -INFINITY, sum = 0, delta = 0;
     for (int64_t j = from; j < n; j++) {
         int64_t at = ((b * s->tk + j) * s->kv_heads + group) * s->dim;
@@ -108,7 +114,7 @@ static void want_row(const Data *d, Want *w, int64_t b, int64_t h, int64_t i, do
         top = fmax(top, p[j]);
     }
     for (int64_t j = from; j < n; j++) sum += p[j] = exp(p[j] - top);
-    w->lse[row] = top + log(sum);
+    w->lse[row] = sum > 0 ? top + log(sum) : NO_KEYS;
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t j = from; j < n; j++) {
             int64_t at = ((b * s->tk + j) * s->kv_heads + group) * s->dim;
@@ -166,17 +172,18 @@ static void near(const Data *d, const char *what, const float *got, const double
     }
 }
 
-static void run(const Data *d, Forward f, Backward g, int vl) {
+static void run(const Data *d, Forward f, Backward g, int way) {
+    const int vl = MIN(way, 16);
     size_t bytes = MAX(attention_workspace_bytes(&d->s, false, threads, vl),
                        attention_workspace_bytes(&d->s, true, threads, vl));
     float *work = buffer((int64_t)(bytes / sizeof(float)), 0);
-    bool placed = d->s.causal || d->s.dropout > 0;
+    bool placed = d->s.causal || d->s.within || d->s.dropout > 0;
     const int32_t *q_at = placed ? &d->q_at : NULL, *k_at = placed ? &d->k_at : NULL;
     const int32_t *rng = d->s.dropout > 0 ? d->rng : NULL;
-    f(d->q, d->k, d->v, q_at, k_at, rng, d->o, d->lse, work);
+    f(d->q, d->k, d->v, q_at, k_at, rng, d->o, d->lse, work, d->first);
     if (g) {
         g(d->q, d->k, d->v, d->o, d->lse, d->d_o, q_at, k_at, rng, d->dq, d->dk, d->dv,
-          work);
+          work, d->first);
     }
     guards_check(work, (int64_t)(bytes / sizeof(float)), "the workspace");
 }
@@ -186,11 +193,15 @@ typedef struct Compiled {
     Backward g;
 } Compiled;
 
-static Compiled compiled_parts(const AttnShape *s, int vl, bool grad) {
+/* By vectors of so many lanes; by tiles, and by those of the CPU. */
+enum { TILED = 100, TILED_BY_CPU };
+
+static Compiled compiled_parts(const AttnShape *s, int way, bool grad) {
     static const char *const names[] = {"forward", "backward"};
     JitSymbol parallel = {"rt_parallel_balanced", (void *)split};
-    Target *t = target_of_lanes(vl);
+    Target *t = way == TILED_BY_CPU ? target_tiled() : target_of_lanes(MIN(way, 16));
     Emit *e = emit_for(arena_new(), t);
+    if (way != TILED_BY_CPU) e->tiles = way == TILED ? TILES_EMULATED : TILES_NONE;
     attention_emit(e, names[0], s);
     if (grad) attention_grad_emit(e, names[1], s);
     Jit *j = emit_finish(e, t, &parallel, 1);
@@ -301,11 +312,10 @@ TEST_LIMIT(dropout_8, 300) {
 }
 
 /* A cache whose keys behind the offset are not written yet: NaN there must not matter. */
-static void key_cache(int vl, int64_t tq) {
-    enum { TK = 150 };
-    AttnShape s = shape(1, tq, TK, 4, 2, 64);
+static void key_cache(int vl, int64_t tq, int tk) {
+    AttnShape s = shape(1, tq, tk, 4, 2, 64);
     Compiled c = compiled(&s, vl);
-    static const int offsets[] = {0, 1, 20, 62, 63, 64, 101, 127, 140, TK - 1};
+    const int offsets[] = {0, 1, 20, 62, 63, 64, 101, 127, 140, tk - 1};
     for (int i = 0; i < ARRAY_LEN(offsets); i++) {
         Data d = data_of(&s, offsets[i]), clean = d;
         Arena *mem = arena_new();
@@ -324,15 +334,20 @@ static void key_cache(int vl, int64_t tq) {
 
 TEST_LABEL_OF(key_cache_16, SLOW);
 TEST_LIMIT(key_cache_16, 300) {
-    key_cache(16, 1);
-    key_cache(16, 5);
-    key_cache(16, 80);
+    key_cache(16, 1, 150);
+    key_cache(16, 5, 150);
+    key_cache(16, 80, 150);
 }
 
 TEST_LIMIT(key_cache_8, 300) {
-    key_cache(8, 1);
-    key_cache(8, 5);
-    key_cache(8, 80);
+    key_cache(8, 1, 150);
+    key_cache(8, 5, 150);
+    key_cache(8, 80, 150);
+}
+
+TEST_LABEL_OF(key_cache_tiled, QUICK);
+TEST_LIMIT(key_cache_tiled, 300) {
+    key_cache(TILED, 80, 290);
 }
 
 TEST(same_bits_for_any_threads) {
@@ -347,6 +362,85 @@ TEST(same_bits_for_any_threads) {
     EXPECT(memcmp(one.dq, more.dq, (size_t)one.nq * sizeof(float)) == 0);
     EXPECT(memcmp(one.dk, more.dk, (size_t)one.nk * sizeof(float)) == 0);
     EXPECT(memcmp(one.dv, more.dv, (size_t)one.nk * sizeof(float)) == 0);
+}
+
+/* By tile registers, strip by strip: heads of one step of k, of several and of no whole one, whole blocks
+ * of keys and rests, queries that begin anywhere, some before all keys, documents, shared keys. */
+static void strips(int way) {
+    static const int heads[] = {32, 64, 128, 80, 50, 33, 1}, queries[] = {64, 130, 200};
+    static const int keys[] = {256, 300, 289}, offsets[] = {0, 64, 7, 140, -30};
+    for (int n = 0; n < 3 * 3 * 3 * 5; n += 7) {
+        int x = n / 3;
+        AttnShape s = shape(1 + n / 7 % 2, queries[x % 3], keys[x / 3 % 3], 4, 1 + n % 2,
+                            heads[n % 7]);
+        s.causal = n % 4 != 3;
+        s.within = n % 5 == 1;
+        if (s.causal && n % 6 > 3) s.window = n % 6 == 4 ? 40 : 100;
+        s.dropout = n % 4 == 1 ? 0.3 : 0;
+        s.threads = threads = 1 + n % 3;
+        test_at("case %d", n);
+        compare(&s, offsets[x / 9], way);
+    }
+}
+
+TEST_LABEL_OF(strips_tiled, QUICK);
+TEST_LIMIT(strips_tiled, 300) {
+    strips(TILED);
+}
+
+TEST_LABEL_OF(strips_tiled_by_cpu, RELEASED);
+TEST_LIMIT(strips_tiled_by_cpu, 300) {
+    strips(TILED_BY_CPU);
+}
+
+/* Keys whose scores grow from block to block, so that what was summed before is scaled. */
+TEST_LABEL_OF(maxima_that_grow_tiled, QUICK);
+TEST(maxima_that_grow_tiled) {
+    for (int n = 0; n < 4; n++) {
+        AttnShape s = shape(1, 70, 400, 2, 1, n & 2 ? 50 : 64);
+        s.causal = n % 2;
+        Data d = data_of(&s, 330);
+        for (int64_t i = 0; i < d.nk; i++) {
+            int64_t block = i / s.dim / 32;
+            d.k[i] *= (float)(1 + block * block) / 16;
+        }
+        Compiled c = compiled(&s, TILED);
+        run(&d, c.f, c.g, TILED);
+        check_all(&d);
+    }
+}
+
+TEST(same_bits_of_tiles) {
+    AttnShape s = shape(1, 150, 300, 4, 2, 50);
+    Compiled cpu = compiled(&s, TILED_BY_CPU), emulated = compiled(&s, TILED);
+    Data a = data_of(&s, 150), b = data_of(&s, 150);
+    run(&a, cpu.f, cpu.g, TILED_BY_CPU);
+    run(&b, emulated.f, emulated.g, TILED);
+    EXPECT(memcmp(a.o, b.o, (size_t)a.nq * sizeof(float)) == 0);
+    EXPECT(memcmp(a.dq, b.dq, (size_t)a.nq * sizeof(float)) == 0);
+    EXPECT(memcmp(a.dk, b.dk, (size_t)a.nk * sizeof(float)) == 0);
+    EXPECT(memcmp(a.dv, b.dv, (size_t)a.nk * sizeof(float)) == 0);
+}
+
+/* The largest number of f32, and infinities, come out as by multiply-adds. */
+TEST_LABEL_OF(largest_numbers_tiled, QUICK);
+TEST(largest_numbers_tiled) {
+    AttnShape s = shape(1, 64, 256, 1, 1, 32);
+    Compiled c = compiled(&s, TILED);
+    Data d = data_of(&s, 0);
+    for (int64_t i = 0; i < s.dim; i++) d.v[i] = i % 2 ? -FLT_MAX : FLT_MAX;
+    d.v[3] = INFINITY;
+    d.v[4] = -INFINITY;
+    Arena *mem = arena_new();
+    Want w = want_of(mem, &d);
+    run(&d, c.f, NULL, TILED);
+    for (int64_t i = 0; i < d.nq; i++) {
+        if (isinf(w.o[i]))
+            EXPECT(d.o[i] == w.o[i]);
+        else
+            EXPECT_NEAR(d.o[i] / FLT_MAX, w.o[i] / FLT_MAX, 4e-6);
+    }
+    arena_free(mem);
 }
 
 /* ---- windows, and keys split over the threads ---- */
