@@ -279,30 +279,49 @@ static void listing_add(Arena *a, Listing *l, int folder, const char *name) {
     l->bytes += e.bytes;
 }
 
-static void trim(int folder, uint64_t limit_bytes) {
+/* Files of more than limit_bytes become at most keep_bytes; what they are then. */
+static uint64_t trim(int folder, uint64_t limit_bytes, uint64_t keep_bytes) {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         if (fd >= 0) close(fd);
-        return;
+        return limit_bytes;
     }
     Arena *a = arena_new();
     Listing l = {0};
     for (struct dirent *d; (d = readdir(dir));) listing_add(a, &l, folder, d->d_name);
     closedir(dir);
-    if (l.bytes > limit_bytes) qsort(l.items, (size_t)l.n, sizeof *l.items, older_first);
-    for (int i = 0; i < l.n && l.bytes > limit_bytes; i++) {
+    bool over = l.bytes > limit_bytes;
+    if (over) qsort(l.items, (size_t)l.n, sizeof *l.items, older_first);
+    for (int i = 0; over && i < l.n && l.bytes > keep_bytes; i++) {
         unlinkat(folder, l.items[i].name, 0);
         l.bytes -= l.items[i].bytes;
     }
     arena_free(a);
+    return l.bytes;
 }
 
 void cache_trim(uint64_t limit_bytes) {
     int folder = folder_open();
     if (folder < 0) return;
-    trim(folder, limit_bytes);
+    trim(folder, limit_bytes, limit_bytes);
     close(folder);
+}
+
+/* Looking at thousands of files takes as long as compiling a kernel: what is free then is added
+ * to before the next look, by this process an eighth of it, as others add too. Where nothing was
+ * free, some is made. */
+static void trim_at_times(int folder, uint64_t added) {
+    enum { SHARES = 8 };
+    const uint64_t limit = CACHE_LIMIT_BYTES;
+    static _Atomic uint64_t room;
+    uint64_t left = room;
+    if (left >= added) {
+        room = left - added;
+        return;
+    }
+    uint64_t bytes = trim(folder, limit, limit - limit / SHARES);
+    room = bytes < limit ? (limit - bytes) / SHARES : 0;
 }
 
 static void put(const char *name, const void *bytes, size_t n) {
@@ -311,7 +330,7 @@ static void put(const char *name, const void *bytes, size_t n) {
     if (folder < 0) return;
     int error = file_put(folder, name, bytes, n);
     if (error && folder_path(path, sizeof path)) warn_unusable(path, strerror(error));
-    if (!error) trim(folder, CACHE_LIMIT_BYTES);
+    if (!error) trim_at_times(folder, n);
     close(folder);
 }
 

@@ -24,8 +24,9 @@ void cache_put(const char *key, const void *object, size_t n);
  * no checksum. */
 char *cache_get_text(Arena *a, const char *key);
 void cache_put_text(const char *key, const char *text);
-/* Removes what was unused for longest until the files are at most limit_bytes in all;
- * cache_put does it with CACHE_LIMIT_BYTES. */
+/* Removes what was unused for longest until the files are at most limit_bytes in all. The first
+ * cache_put of a process does so where they are more than CACHE_LIMIT_BYTES, and later ones when
+ * they have added an eighth of what was free. */
 void cache_trim(uint64_t limit_bytes);
 
 #endif

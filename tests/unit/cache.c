@@ -294,6 +294,44 @@ TEST(trims_the_longest_unused) {
     arena_free(a);
 }
 
+/* A file that is as large, but not on the disk, and last used at that second. */
+static void write_large(Arena *a, const char *text, off_t bytes, time_t used) {
+    char key[CACHE_KEY_CHARS];
+    struct timespec at[2] = {{.tv_sec = used}, {.tv_sec = used}};
+    key_of(text, key);
+    write_file(path_of(a, key), "", 0);
+    EXPECT(truncate(path_of(a, key), bytes) == 0);
+    EXPECT(utimensat(AT_FDCWD, path_of(a, key), at, 0) == 0);
+}
+
+static bool is_there(Arena *a, const char *text) {
+    char key[CACHE_KEY_CHARS];
+    key_of(text, key);
+    return file_exists(path_of(a, key));
+}
+
+/* The first object that is added makes room, and so does one that comes when what was free may
+ * be full: after an eighth of it. */
+TEST(looks_for_room_at_times) {
+    enum { OBJECT = 1 << 20, SHARES = 8 };
+    const off_t limit = CACHE_LIMIT_BYTES, free_bytes = limit / SHARES;
+    Arena *a = arena_new();
+    char key[CACHE_KEY_CHARS], *object = arena_alloc(a, OBJECT);
+    use_folder("c");
+    EXPECT(mkdir(folder, 0700) == 0);
+    key_of("k", key);
+    write_large(a, "oldest", limit, 1000);
+    write_large(a, "others", limit - free_bytes - 2 * OBJECT, 2000);
+    cache_put(key, object, OBJECT);
+    EXPECT(!is_there(a, "oldest") && is_there(a, "others") && is_there(a, "k"));
+    write_large(a, "oldest", limit, 1000);
+    int puts = 0;
+    for (; is_there(a, "oldest") && puts < 100; puts++) cache_put(key, object, OBJECT);
+    EXPECT(puts > 1 && puts <= free_bytes / SHARES / OBJECT + 2);
+    EXPECT(is_there(a, "others") && is_there(a, "k"));
+    arena_free(a);
+}
+
 /* Several processes write and read one key; a reader sees one whole object or none. */
 TEST(writers_at_once) {
     enum { WRITERS = 4, ROUNDS = 200, BYTES = 30000 };
