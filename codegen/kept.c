@@ -4,7 +4,8 @@
 #include <llvm-c/BitWriter.h>
 
 #ifndef STATOR_BUILD_ID
-#define STATOR_BUILD_ID "unnamed build"
+#define STATOR_BUILD_ID  "unnamed build"
+#define STATOR_OBJECT_ID "unnamed build"
 #endif
 
 const char *kept_build_id(void) {
@@ -13,7 +14,7 @@ const char *kept_build_id(void) {
 
 const char *kept_compiler(Arena *mem, const Target *t) {
     Text text = text_new(mem);
-    text_add(&text, "%s\n%s\n", kept_build_id(), jit_passes);
+    text_add(&text, "%s\n%s\n", STATOR_OBJECT_ID, jit_passes);
     target_describe(t, &text);
     return text.s;
 }

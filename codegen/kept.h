@@ -5,7 +5,8 @@
 #include "codegen/target.h"
 
 const char *kept_build_id(void); /* changes with the sources of the compiler */
-/* Who compiles: the build, LLVM's version and passes, the CPU and its features. In the arena. */
+/* Who makes objects of LLVM IR: the sources that do, LLVM's version and passes, the CPU and its
+ * features. In the arena. */
 const char *kept_compiler(Arena *mem, const Target *t);
 /* Key of all that the object depends on: the module before any pass over it, and `compiler`. The
  * label tells modules apart whose functions get other names before they are compiled. */

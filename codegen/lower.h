@@ -44,8 +44,7 @@ typedef struct Lower {
     Emit *e; /* NULL: only sizes and products are wanted */
     int threads, vl;
     Target *target;
-    const char *compiler; /* what any code depends on: builds, versions, target */
-    bool lower_anew;
+    const char *compiler;    /* what any object depends on: versions, target */
     bool kept_no_more;       /* pieces in the cache are replaced, not taken */
     ProductChoices *choices; /* NULL: products have the form of the rule */
     Product *product;

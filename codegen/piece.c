@@ -86,11 +86,10 @@ static void take(Lower *l, Piece *p, Object *made) {
     if (p->key[0]) cache_put(p->key, p->object.bytes, p->object.n);
 }
 
-/* The program without its pieces; where it is lowered each time its object is kept as theirs
- * are. */
+/* The program without its pieces, whose object is kept as theirs are: for another build, which
+ * lowers it to the same. */
 static Piece rest_of(Lower *l, Emit *rest) {
     Piece p = {.code = rest};
-    if (!l->lower_anew) return p;
     kept_key(l->compiler, "", rest->mod, p.key);
     if (!l->kept_no_more) p.object.bytes = cache_get(l->mem, p.key, &p.object.n);
     if (p.object.bytes) p.code = NULL;

@@ -57,7 +57,8 @@ static Func *find_entry(const Module *m) {
 /* Everything that those of the program depend on. */
 static char *cache_text(Arena *mem, const Program *p, const struct ProgramCode *code) {
     Text t = text_new(mem);
-    text_add(&t, "%sthreads %d\n", code->lower.compiler, p->threads);
+    text_add(&t, "build %s\n%sthreads %d\n", kept_build_id(), code->lower.compiler,
+             p->threads);
     if (code->lower.log_ops) text_add(&t, "ops are logged\n");
     text_add(&t, "%s", module_print(mem, p->m));
     return t.s;
@@ -235,7 +236,6 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                           .vl = target_lanes(code->target),
                           .target = code->target,
                           .choices = co->choices,
-                          .lower_anew = co->lower_anew,
                           .log_ops = co->log_ops};
     plan_module(mem, p, passes, po, co->verbose);
     if (co->quick) target_hurry(code->target); /* not for what was measured */

@@ -1,7 +1,7 @@
 /* embed.c - a step of the build: writes C from the project's own files.
- *     embed corpus ROOT LIST OUT.c   the files of LIST (a path a line, relative to ROOT)
- *                                    one after the other, as the array embedded_corpus
- *     embed id ROOT LIST OUT.c       a hash of their names and bytes, stator_build_id */
+ *     embed corpus ROOT LIST OUT.c    the files of LIST (a path a line, relative to ROOT)
+ *                                     one after the other, as the array embedded_corpus
+ *     embed id ROOT LIST OUT.c NAME   a hash of their names and bytes, as the text NAME */
 #define XXH_INLINE_ALL
 #include <errno.h>
 #include <stdio.h>
@@ -53,11 +53,12 @@ static void write_string(FILE *out, const char *bytes, size_t n) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5 || (strcmp(argv[1], "corpus") != 0 && strcmp(argv[1], "id") != 0)) {
-        fprintf(stderr, "usage: embed corpus|id ROOT LIST OUT.c\n");
+    int corpus = argc == 5 && !strcmp(argv[1], "corpus");
+    if (!corpus && (argc != 6 || strcmp(argv[1], "id") != 0)) {
+        fprintf(stderr, "usage: embed corpus ROOT LIST OUT.c\n"
+                        "       embed id ROOT LIST OUT.c NAME\n");
         return 2;
     }
-    int corpus = !strcmp(argv[1], "corpus");
     size_t list_bytes, n;
     char *list = read_all(argv[3], &list_bytes), path[4096];
     list = realloc(list, list_bytes + 1);
@@ -83,7 +84,7 @@ int main(int argc, char **argv) {
         fputs("\"\";\nconst size_t embedded_corpus_bytes = sizeof embedded_corpus - 1;\n",
               out);
     } else {
-        fprintf(out, "const char stator_build_id[] = \"%016llx%016llx\";\n",
+        fprintf(out, "const char %s[] = \"%016llx%016llx\";\n", argv[5],
                 (unsigned long long)sum.high64, (unsigned long long)sum.low64);
     }
     if (ferror(out) || fclose(out) != 0) stop("cannot write", argv[4]);
