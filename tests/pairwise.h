@@ -10,7 +10,7 @@ enum { PAIR_FACTORS = 16, PAIR_VALUES = 16 };
 typedef struct Pairing {
     int nfactors, nvalid;
     int (*valid)[PAIR_FACTORS]; /* combinations that may be chosen, as value numbers */
-    bool *taken;
+    double *bound; /* of what each is worth, which only falls; 0: it was chosen */
     int met[PAIR_FACTORS][PAIR_VALUES][PAIR_FACTORS][PAIR_VALUES]; /* times chosen */
     bool possible[PAIR_FACTORS][PAIR_VALUES][PAIR_FACTORS][PAIR_VALUES];
     int npossible, nmet;
@@ -40,11 +40,12 @@ static inline Pairing pairing_new(Arena *mem, int nfactors, const int *size,
         total *= size[i];
     }
     p.valid = arena_alloc(mem, (size_t)total * sizeof *p.valid);
-    p.taken = NEW_ARRAY(mem, bool, (size_t)total);
+    p.bound = NEW_ARRAY(mem, double, (size_t)total);
     for (int n = 0; n < total; n++) {
         for (int i = 0, rest = n; i < nfactors; rest /= size[i], i++)
             c[i] = rest % size[i];
         if (!valid(c)) continue;
+        p.bound[p.nvalid] = INFINITY;
         memcpy(p.valid[p.nvalid++], c, sizeof c);
         pairing_mark(&p, c, false);
     }
@@ -68,13 +69,14 @@ static inline const int *pairing_next(Pairing *p) {
     int best = -1;
     double most = 0;
     for (int n = 0; n < p->nvalid; n++) {
-        if (p->taken[n]) continue;
+        if (p->bound[n] <= most) continue;
         double worth =
             pairing_worth(p, p->valid[n]) + 1e-6 * rng_uniform(1, 0, (uint64_t)n);
-        if (best < 0 || worth > most) best = n, most = worth;
+        p->bound[n] = worth;
+        if (worth > most) best = n, most = worth;
     }
     if (best < 0) return NULL;
-    p->taken[best] = true;
+    p->bound[best] = 0;
     pairing_mark(p, p->valid[best], true);
     return p->valid[best];
 }
