@@ -10,7 +10,7 @@
 /* An FMA has a latency of 4 to 5 cycles and two of them start per cycle: ten independent
  * chains or more keep the units full. x = x/2 + 1 converges, so nothing overflows. It is
  * assembly because a compiler may keep the chains in memory, and then measures that. */
-enum { CHAINS = 12, LOOPS = 1 << 14, MIN_SLICES = 20 };
+enum { CHAINS = 12, LOOPS = 1 << 14, MIN_SLICES = 8 };
 
 /* Each round of clang-format would move one more to a line of its own. */
 /* clang-format off */
@@ -152,12 +152,17 @@ double bench_bf16_peak(int threads, double seconds, const char **unit) {
 }
 
 double bench_f32_peak(int threads, double seconds, const char **unit) {
-    double fma = bench_fma_peak(threads, seconds), tiles = 0;
+    const double look = MIN(seconds, PEAK_SECONDS / 16), rest = seconds - look;
+    double fma = bench_fma_peak(threads, look), tiles = 0, longer = 0;
     if (multiplies_tiles())
-        tiles = bench_bf16_peak(threads, seconds, unit) / F32_PRODUCTS_BY_TILES;
-    if (tiles > fma) return tiles;
-    *unit = "FMA";
-    return fma;
+        tiles = bench_bf16_peak(threads, look, unit) / F32_PRODUCTS_BY_TILES;
+    bool by_tiles = tiles > fma;
+    if (!by_tiles) *unit = "FMA";
+    if (rest > 0 && by_tiles)
+        longer = bench_bf16_peak(threads, rest, unit) / F32_PRODUCTS_BY_TILES;
+    else if (rest > 0)
+        longer = bench_fma_peak(threads, rest);
+    return MAX(longer, MAX(fma, tiles));
 }
 
 /* ---- memory ---- */

@@ -6,13 +6,14 @@
 /* As long as measuring a peak may take for the best of the moments to be the machine's. */
 #define PEAK_SECONDS 0.1
 /* GFLOP/s in f32 of `threads` threads that do nothing but fused multiply-adds in the
- * widest registers the CPU has (an FMA counts 2). Takes about `seconds`, at least a few
- * milliseconds. */
+ * widest registers the CPU has (an FMA counts 2). Takes about `seconds`, at least some tenths
+ * of a millisecond. */
 double bench_fma_peak(int threads, double seconds);
 /* Products of numbers of bf16 that tile registers make for one of f32 (codegen/gemm_tiles.c). */
 #define F32_PRODUCTS_BY_TILES 6
 /* The same of products of f32 on the unit that is named: tile registers, which multiply f32 as
- * sums of numbers of bf16, where they are faster at that, else fused multiply-adds. */
+ * sums of numbers of bf16, where they are faster at that, else fused multiply-adds. The time goes
+ * to the faster one, after a short look at both. */
 double bench_f32_peak(int threads, double seconds, const char **unit);
 /* The same of products of bf16 summed in f32, on the unit that is named: AMX tiles or
  * AVX512-BF16 vectors. 0: the CPU has neither. */
