@@ -12,7 +12,7 @@ static const char to_local[] =
     "simplify,tile,"
     "simplify";
 
-enum { STEPS = 5 };
+enum { STEPS = 3 };
 
 typedef struct Way {
     const char *name, *model;
