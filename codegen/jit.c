@@ -44,12 +44,13 @@ static void run_passes(Target *t, LLVMModuleRef module, const char *passes) {
     LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
     LLVMPassBuilderOptionsSetLoopInterleaving(options, 0);
     LLVMPassBuilderOptionsSetLoopUnrolling(options, 1);
-    expect(LLVMRunPasses(module, passes, t->machine, options), passes);
+    expect(LLVMRunPasses(module, passes, target_machine(t), options), passes);
     LLVMDisposePassBuilderOptions(options);
 }
 
 Object *jit_compile(Target *t, LLVMModuleRef module, const char *passes) {
     char *message = NULL;
+    LLVMTargetMachineRef machine = target_machine(t);
     LLVMSetTarget(module, t->triple);
     LLVMSetDataLayout(module, t->layout);
     if (LLVMVerifyModule(module, LLVMReturnStatusAction, &message))
@@ -59,7 +60,7 @@ Object *jit_compile(Target *t, LLVMModuleRef module, const char *passes) {
     if (passes[0]) run_passes(t, module, passes);
     Object *o = calloc(1, sizeof *o);
     if (!o) fail(EXIT_MEMORY, "out of memory");
-    if (LLVMTargetMachineEmitToMemoryBuffer(t->machine, module, LLVMObjectFile, &message,
+    if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message,
                                             &o->buffer))
         die("LLVM emits no object: %s", message);
     o->bytes = LLVMGetBufferStart(o->buffer);
@@ -176,7 +177,7 @@ static void link_now(Jit *j, LLVMMemoryBufferRef buffer) {
 
 static bool jit_open(Jit *j, Target *t) {
     LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
-    LLVMTargetRef kind = LLVMGetTargetMachineTarget(t->machine);
+    LLVMTargetRef kind = LLVMGetTargetMachineTarget(target_machine(t));
     LLVMTargetMachineRef machine = LLVMCreateTargetMachine(
         kind, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive, LLVMRelocPIC,
         LLVMCodeModelJITDefault);

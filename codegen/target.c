@@ -130,15 +130,24 @@ Target *target_open(const char *cpu_override) {
     free(features);
     LLVMDisposeMessage(triple);
     t->lanes = lanes_of(t->features);
-    machine_open(t);
     return t;
+}
+
+LLVMTargetMachineRef target_machine(Target *t) {
+    if (!t->machine) machine_open(t);
+    return t->machine;
+}
+
+static void machine_close(Target *t) {
+    if (t->machine) LLVMDisposeTargetMachine(t->machine);
+    free(t->layout);
+    t->machine = NULL;
+    t->layout = NULL;
 }
 
 void target_hurry(Target *t) {
     t->quick = true;
-    LLVMDisposeTargetMachine(t->machine);
-    free(t->layout);
-    machine_open(t);
+    machine_close(t);
 }
 
 Target *target_copy(const Target *t) {
@@ -154,11 +163,10 @@ Target *target_copy(const Target *t) {
 
 void target_close(Target *t) {
     if (!t) return;
-    LLVMDisposeTargetMachine(t->machine);
+    machine_close(t);
     free(t->triple);
     free(t->cpu);
     free(t->features);
-    free(t->layout);
     free(t);
 }
 

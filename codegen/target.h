@@ -7,10 +7,11 @@
 
 /* The strings live as long as the target. `features` is what LLVM takes ("+avx2,..."). */
 typedef struct Target {
-    char *triple, *cpu, *features, *layout;
+    char *triple, *cpu, *features;
     int lanes;  /* f32 values in one vector register that is worth using: 16, 8 or 4 */
     bool quick; /* code is made fast, and not to be fast */
-    LLVMTargetMachineRef machine;
+    LLVMTargetMachineRef machine; /* NULL until target_machine() is asked for it */
+    char *layout;                 /* of that machine */
 } Target;
 
 /* Opens the host's CPU (NULL, "" or "native"), or one that `cpu_override` names:
@@ -29,6 +30,8 @@ void target_hurry(Target *t);
 /* The same target for another thread: none is used by two at once. */
 Target *target_copy(const Target *t);
 void target_close(Target *t);
+/* LLVM's, made at the first call: plans look at targets by the thousand and compile nothing. */
+LLVMTargetMachineRef target_machine(Target *t);
 int target_lanes(const Target *t);
 /* Does code for it multiply bf16 by tile registers (AMX)? */
 bool target_has_tiles(const Target *t);
