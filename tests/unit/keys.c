@@ -171,16 +171,16 @@ static bool is_predict(const Case *c) {
     return c->with && !strncmp(c->with, "predict ", 8);
 }
 
-/* What is planned; "" with *said_so when the key is refused or a note names it. */
-static const char *planned(const Case *c, bool key, bool *said_so) {
+/* Nothing of the plan stays: the runs to come are forks of this process. */
+static const char *planned_in(Arena *own, const Case *c, bool key, bool *said_so) {
     Catch caught;
     if (CATCH(caught)) {
         char *word[DRIVEN_WORDS + 1];
         int n = 0;
         split_words(arena_strdup(mem(), case_words(c, key)), word);
         while (word[n]) n++;
-        Config *cfg = config_load(mem(), base_file(c->base), n, word);
-        Plan p = plan_of_config(mem(), cfg, 0);
+        Config *cfg = config_load(own, base_file(c->base), n, word);
+        Plan p = plan_of_config(own, cfg, 0);
         plan_check_memory(&p);
         for (int i = 0; i < cfg->n_notes; i++)
             *said_so |= names(cfg->notes[i], c->path) &&
@@ -193,6 +193,14 @@ static const char *planned(const Case *c, bool key, bool *said_so) {
     if (!key) test_fail(__FILE__, __LINE__, "%s: %s", c->path, caught.message);
     *said_so |= names(caught.message, c->path);
     return "";
+}
+
+/* What is planned; "" with *said_so when the key is refused or a note names it. */
+static const char *planned(const Case *c, bool key, bool *said_so) {
+    Arena *own = arena_new();
+    const char *plan = planned_in(own, c, key, said_so);
+    arena_free(own);
+    return plan;
 }
 
 /* ---- what a run leaves ---- */
