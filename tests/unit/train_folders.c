@@ -24,11 +24,19 @@ static void kill_and_wait(pid_t pid) {
 
 /* ---- one run at a time ---- */
 
+/* A run that writes there, and computes no more, so that it takes nothing from those that are
+ * refused because of it. */
+static pid_t start_and_stop(const char *run, const char *its_words) {
+    pid_t pid = stator_start(its_words);
+    EXPECT(runs_wait_steps(pid, run, 1));
+    kill(pid, SIGSTOP);
+    return pid;
+}
+
 TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_is_refused, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     const char *both = checkpoints_in(in_temp("both"));
-    pid_t pid = stator_start(words(config, run, both));
-    EXPECT(runs_wait_steps(pid, run, 1));
+    pid_t pid = start_and_stop(run, words(config, run, both));
     RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
     SAID_EXPECT("another stator train is writing to");
     SAID_EXPECT("/both; give another --callbacks.CheckpointMonitor.directory");
@@ -41,8 +49,7 @@ TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_is_refused, 120) {
 /* Also where it is the usual one of the other run. */
 TEST_LIMIT(the_checkpoints_of_a_running_run_are_refused, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
-    pid_t pid = stator_start(words(config, run, ""));
-    EXPECT(runs_wait_steps(pid, run, 1));
+    pid_t pid = start_and_stop(run, words(config, run, ""));
     RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"),
                                   checkpoints_in(path_join(mem(), run, "ckpt"))));
     SAID_EXPECT("/run/ckpt; give another");
@@ -60,9 +67,8 @@ TEST_LIMIT(a_folder_of_an_earlier_run_is_locked, 120) {
     const char *both = checkpoints_in(in_temp("both")), *run = in_temp("run");
     RUN_EXPECT(0, words(runs_small_config(4, 2), in_temp("before"), both));
     const char *config = runs_small_config(100000, 50000);
-    pid_t pid =
-        stator_start(words(config, run, arena_printf(mem(), "%s --resume never", both)));
-    EXPECT(runs_wait_steps(pid, run, 1));
+    pid_t pid = start_and_stop(
+        run, words(config, run, arena_printf(mem(), "%s --resume never", both)));
     EXPECT(file_exists(in_temp("both.before-1/step_00000004")));
     RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
     kill_and_wait(pid);
@@ -71,11 +77,14 @@ TEST_LIMIT(a_folder_of_an_earlier_run_is_locked, 120) {
 TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_of_ranks, 180) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     const char *both = checkpoints_in(in_temp("both"));
-    pid_t pid = ranks_start(2, config, run, both);
+    pid_t rank[2], pid = ranks_start(2, config, run, both);
+    ranks_wait_start(pid, rank, 2);
     EXPECT(runs_wait_steps(pid, run, 1));
+    for (int r = 0; r < 2; r++) kill(rank[r], SIGSTOP);
     RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("one"), both));
     ranks_end(ranks_start(2, config, in_temp("two"), both), EXIT_CONFIG, both);
     SAID_EXPECT("another stator train is writing to");
+    for (int r = 0; r < 2; r++) kill(rank[r], SIGCONT);
     kill(pid, SIGTERM);
     stator_wait(pid);
 }
