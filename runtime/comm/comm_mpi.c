@@ -236,16 +236,21 @@ static void pause_since(double start) {
         nap(waited, 2e-4, 5e-3);
 }
 
-/* All ranks are here when it returns: what follows transfers and does not wait. */
-static void meet(void) {
-    MPI_Request request;
+/* MPI's own waits would take a core until the last rank has come. */
+static void complete(MPI_Request *request) {
     double start = clock_seconds();
-    CALL(MPI_Ibarrier, world, &request);
     for (int done = 0;;) {
-        CALL(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
+        CALL(MPI_Test, request, &done, MPI_STATUS_IGNORE);
         if (done) return;
         pause_since(start);
     }
+}
+
+/* All ranks are here when it returns: what follows transfers and does not wait. */
+static void meet(void) {
+    MPI_Request request;
+    CALL(MPI_Ibarrier, world, &request);
+    complete(&request);
 }
 
 void comm_alone(bool yes) {
@@ -282,10 +287,11 @@ void comm_broadcast(void *data, size_t bytes, int root) {
 }
 
 static int64_t reduced_i64(int64_t v, MPI_Op op) {
+    MPI_Request request;
     if (!together()) return v;
     begin_watch("an agreement", WATCH_FOR_ALL, -1);
-    meet();
-    CALL(MPI_Allreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world);
+    CALL(MPI_Iallreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world, &request);
+    complete(&request);
     end_watch();
     return v;
 }
