@@ -58,8 +58,8 @@ static const char *describe(Arena *mem, const Combination *c) {
 }
 
 /* The beginnings of both lists meet every pair, that of the wide one 97 % of what three values go
- * together (all of it 99 %); the rest is for the long form. Sanitized, the interpreter is an order of magnitude slower: then a part that meets most
- * pairs is run, in fewer steps. */
+ * together (all of it 99 %); the rest is for the long form. Sanitized, the interpreter is an order of
+ * magnitude slower: then a part that meets most pairs is run, in fewer steps. */
 #ifdef __SANITIZE_ADDRESS__
 enum { GOLDEN = 12, GOLDEN_LONG = 12, WIDE = 20, WIDE_LONG = 20, EVERY_PAIR = 0 };
 enum { GOLDEN_STEPS = 5, STEPS = 2, NARROW_STEPS = 2 };
