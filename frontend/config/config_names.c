@@ -18,6 +18,46 @@ static const char *const names[][MOST_NAMES] = {
     {"lr_schedule.learning_rate", "optimizer.learning_rate"},
     {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"}};
 
+#define MODEL  "model.model_config."
+#define LOADER "train_dataset.data_loader."
+#define PC     "parallel_config."
+#define LIST   PC "num_layer_list"
+#define FIRST  PC "num_layers_in_first_pipeline_stage"
+#define LAST   PC "num_layers_in_last_pipeline_stage"
+
+/* Keys that say one thing in different words: `over` goes over `under` where a flag says it, and a
+ * file, or a file and one of its base files. */
+static const struct {
+    const char *over, *under;
+} other_words[] = {
+    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"},
+    {"lr_schedule.warmup_ratio", "lr_schedule.warmup_steps"},
+    {"optimizer.betas", "optimizer.beta1"},
+    {"optimizer.betas", "optimizer.beta2"},
+    {MODEL "type", "model.arch.type"},
+    {"model.arch.type", MODEL "type"},
+    {MODEL "tie_word_embeddings", MODEL "untie_embeddings_and_output_weights"},
+    {MODEL "untie_embeddings_and_output_weights", MODEL "tie_word_embeddings"},
+    {MODEL "fp32_residual_connection", MODEL "residual_dtype"},
+    {MODEL "residual_dtype", MODEL "fp32_residual_connection"},
+    {MODEL "sliding_window", MODEL "fa_config.pre_tokens"},
+    {MODEL "fa_config.pre_tokens", MODEL "sliding_window"},
+    {LIST, FIRST},
+    {LIST, LAST},
+    {LIST, PC "offset"},
+    {FIRST, LIST},
+    {FIRST, PC "offset"},
+    {LAST, LIST},
+    {LAST, PC "offset"},
+    {PC "offset", LIST},
+    {PC "offset", FIRST},
+    {PC "offset", LAST},
+    {LOADER "tokenizer_file", LOADER "vocab_file"},
+    {LOADER "tokenizer_file", LOADER "merge_file"},
+    {LOADER "vocab_file", LOADER "tokenizer_file"},
+    {LOADER "merge_file", LOADER "tokenizer_file"},
+};
+
 static int row_of(const char *path) {
     for (int i = 0; i < ARRAY_LEN(names); i++)
         for (int k = 0; k < MOST_NAMES && names[i][k]; k++)
@@ -68,6 +108,24 @@ static void displace_refused_shards(Config *cfg) {
             take_back(cfg, key_find(name[k]));
 }
 
+int config_height(const Config *cfg, const char *path) {
+    const char *file = cfg->state->file;
+    SourcePos at = config_where(cfg, path);
+    if (config_of_flag(at)) return 2;
+    return !file || !strcmp(at.file, file);
+}
+
+/* What a search chooses has no such way over a file. */
+static void displace_other_words(Config *cfg) {
+    for (int i = 0; i < ARRAY_LEN(other_words); i++) {
+        const char *over = other_words[i].over, *under = other_words[i].under;
+        if (!config_given(cfg, over) || !config_given(cfg, under)) continue;
+        bool searched = !strcmp(config_where(cfg, over).file, config_search_file);
+        if (!searched && config_height(cfg, over) > config_height(cfg, under))
+            take_back(cfg, key_find(under));
+    }
+}
+
 void config_displace(Config *cfg) {
     for (int i = 0; i < ARRAY_LEN(names); i++) {
         bool flag = false;
@@ -78,4 +136,5 @@ void config_displace(Config *cfg) {
                 take_back(cfg, key_find(names[i][k]));
     }
     displace_refused_shards(cfg);
+    displace_other_words(cfg);
 }

@@ -29,18 +29,12 @@ const char *data_loader_name(const Config *cfg) {
     die("data loader %d", (int)cfg->train_dataset_data_loader_type);
 }
 
-/* 2: a flag, 1: the file that was asked for, 0: one of its base files. */
-static int height(const Config *cfg, SourcePos at) {
-    const char *file = cfg->state->file;
-    return config_of_flag(at) ? 2 : !file || !strcmp(at.file, file);
-}
-
 /* Told at the one that is above, from where the other one can be taken away. */
 static _Noreturn void refuse_two_paths(const Config *cfg) {
     static const char *const name[] = {"data_path", "dataset_dir"};
     static const char *const path[] = {LOADER "data_path", LOADER "dataset_dir"};
     const SourcePos at[] = {config_where(cfg, path[0]), config_where(cfg, path[1])};
-    int here = height(cfg, at[1]) > height(cfg, at[0]), other = !here;
+    int here = config_height(cfg, path[1]) > config_height(cfg, path[0]), other = !here;
     const char *file = cfg->state->file, *hint = "keep one of the two";
     if (config_of_flag(at[here]) && !config_of_flag(at[other]))
         hint = arena_printf(cfg->state->mem, "--%s=null takes the other one away",

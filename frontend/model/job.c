@@ -316,9 +316,21 @@ static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) 
     return t;
 }
 
+/* Who has texts in JSON may not want its braces learned. */
+static void note_json_as_text(const Job *j) {
+    const char *path = data_path_given(j->cfg);
+    if (j->cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE) return;
+    if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson"))
+        config_note(j->cfg, LOADER "dataset_dir",
+                    "%s is read as it is, keys and braces too: "
+                    "--train_dataset.data_loader.type WebtextDataset takes the texts",
+                    path);
+}
+
 /* Opens the tokenizer of the run, if it has one; every id must have a row in the model. */
 static void choose_tokenizer(Job *j) {
     const Config *cfg = j->cfg;
+    note_json_as_text(j);
     TokenizerSpec spec = run_tokenizer(j->mem, cfg);
     if (!run_tokenizer_found(&spec)) {
         check_bytes(j);

@@ -333,9 +333,12 @@ static void say_done(const Train *t) {
  * path, from the working directory where it lies below that. */
 static const char *program_word(Arena *mem) {
     char self[4096], here[4096];
+    static const char replaced[] =
+        " (deleted)"; /* behind the path of a program that was */
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return "stator";
     self[n] = 0;
+    if (ends_with(self, replaced)) self[n - (ssize_t)strlen(replaced)] = 0;
     const char *slash = strrchr(self, '/'), *at = getenv("PATH");
     size_t folder = slash ? (size_t)(slash - self) : 0;
     for (; at && *at; at += strcspn(at, ":"), at += *at == ':')
@@ -362,7 +365,7 @@ static void say_next(const Train *t) {
 
 void report_end(const Train *t) {
     if (t->step > t->start_step) say_done(t);
-    report_say(t, "loss curve %s/loss.svg", t->run_dir);
+    if (t->ncurve) report_say(t, "loss curve %s/loss.svg", t->run_dir);
     if (t->saved_step != t->step) return;
     report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);
     say_next(t);

@@ -315,15 +315,19 @@ static void note_task(Cells *c, const char *at, PipeSchedule *s, Seen *seen, int
     k->kind[t.kind] = true;
 }
 
-static void check_complete(Cells *c, const PipeSchedule *s, Seen *const *seen) {
+/* row: the end of each stage's row, where something is missing; of a chunk on none c. */
+static void check_complete(const Cells *c, const Cells *row, const PipeSchedule *s,
+                           Seen *const *seen) {
     static const Seen nothing;
     for (int chunk = 0; chunk < s->chunks; chunk++)
         for (int m = 0; m < s->micro; m++) {
             const bool *k = seen[chunk] ? seen[chunk][m].kind : nothing.kind;
             bool done = k[TASK_FORWARD] &&
                         (k[TASK_BACKWARD] || (k[TASK_INPUTS] && k[TASK_WEIGHTS]));
+            const int stage = s->stage_of[chunk];
+            const Cells *end = stage < 0 ? c : &row[stage];
             if (!done)
-                bad_cell(c, c->p,
+                bad_cell(end, end->p,
                          "chunk %d never runs %s on micro-batch %d (there are %d "
                          "micro-batches)",
                          chunk, k[TASK_FORWARD] ? "backward" : "forward", m, s->micro);
@@ -359,17 +363,19 @@ PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int
     PipeSchedule *s = schedule_new(mem, file, rows, MAX_CHUNKS, micro);
     Seen **seen = NEW_ARRAY(mem, Seen *, MAX_CHUNKS);
     Task *task = NEW_ARRAY(mem, Task, cells); /* of all stages, in their order */
+    Cells *row = NEW_ARRAY(mem, Cells, (size_t)rows);
     for (int k = 0; k < MAX_CHUNKS; k++) s->stage_of[k] = -1;
     for (s->stages = s->chunks = 0; *c.p; c.p += *c.p == '\n') {
         c.line_start = c.p;
         c.line += c.p > text;
         s->stage[s->stages].task = task;
         parse_row(mem, &c, s, seen);
+        row[s->stages] = c;
         task += s->stage[s->stages].n;
         s->stages += s->stage[s->stages].n > 0;
     }
     if (!s->stages) bad_cell(&c, c.line_start, "a schedule without a task");
-    check_complete(&c, s, seen);
+    check_complete(&c, row, s, seen);
     return s;
 }
 

@@ -213,13 +213,13 @@ static void gpt_open(Arena *mem, Data *d) {
         fail(EXIT_CONFIG, "num_samples %lld: at most 2^32 - 3", (long long)gpt->samples);
     bool needs_eod =
         gpt->reset_position_ids || gpt->reset_attention_mask || gpt->eod_mask_loss;
-    if (needs_eod && gpt->eod < 0)
-        fail(EXIT_CONFIG, "reset_position_ids, reset_attention_mask and eod_mask_loss "
-                          "need eod, the token that ends a document");
     choose_sources(mem, d, g);
     if (!d->path[0]) d->path = arena_strdup(mem, g->source[0].path);
     if (gpt->once) g->weighted = false;
     open_sources(mem, d, g);
+    if (needs_eod && gpt->eod < 0)
+        fail(EXIT_CONFIG, "reset_position_ids, reset_attention_mask and eod_mask_loss "
+                          "need eod, the token that ends a document");
     if (d->samples < d->batch)
         fail(EXIT_DATA, "%s has %lld samples; a batch needs %lld", d->path,
              (long long)d->samples, (long long)d->batch);

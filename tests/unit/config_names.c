@@ -50,6 +50,37 @@ TEST(flags_go_over_what_a_file_says_under_another_name) {
     EXPECT(!config_given(cfg, "parallel_config.optimizer_shard"));
 }
 
+TEST(flags_and_files_go_over_what_is_said_in_other_words) {
+    static const char *const of[][4] = {
+        {"optimizer: {beta1: 0.5, beta2: 0.5}", "--optimizer.betas=[0.9,0.98]",
+         "optimizer.beta2", "0.98"},
+        {"model: {model_config: {tie_word_embeddings: True}}",
+         "--model.model_config.untie_embeddings_and_output_weights=True",
+         "model.model_config.tie_word_embeddings", "False"},
+        {"model: {model_config: {type: GPT2Config}}",
+         "--model.arch.type=LlamaForCausalLM", "model.model_config.type", "LlamaConfig"},
+        {"model: {model_config: {fp32_residual_connection: True}}",
+         "--model.model_config.residual_dtype=bfloat16",
+         "model.model_config.fp32_residual_connection", "False"},
+        {"model: {model_config: {sliding_window: 4}}",
+         "--model.model_config.fa_config.pre_tokens=6",
+         "model.model_config.sliding_window", "7"},
+        {"parallel_config: {pipeline_stage: 2, num_layer_list: [3, 1]}",
+         "--parallel_config.offset=[1,-1]", "parallel_config.num_layer_list", "[]"},
+        {"lr_schedule: {warmup_ratio: 0.5}", "--lr_schedule.warmup_steps=3",
+         "lr_schedule.warmup_steps", "3"}};
+    for (int i = 0; i < ARRAY_LEN(of); i++)
+        expect_with(of[i][0], of[i][1], of[i][2], of[i][3]);
+    write_file("base.yaml", "lr_schedule: {warmup_ratio: 0.5}");
+    const char *over = write_file("over.yaml", "base_config: [base.yaml]\n"
+                                               "lr_schedule: {warmup_steps: 3}");
+    Config *cfg = config_load(arena_new(), over, 0, NULL);
+    EXPECT_INT(cfg->lr_schedule_warmup_steps, 3);
+    EXPECT(cfg->lr_schedule_warmup_ratio == 0);
+    EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 3, warmup_ratio: 0.5}"), EXIT_CONFIG,
+                "warmup_ratio is given together with warmup_steps");
+}
+
 /* What has no effect takes nobody's place. */
 TEST(with_stages_micro_batches_are_those_of_the_file) {
     static const char staged[] =

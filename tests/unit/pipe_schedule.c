@@ -322,8 +322,10 @@ TEST(errors_name_the_cell) {
     expect_error("0F0,0W0,0I0\n", 1, 1, 5, "W of a task comes after its I");
     expect_error("0F0,0B0\n2F0,2B0\n", 1, 2, 9, "chunk 1 never runs forward");
     expect_error("0F0,0B0,0F1", 2, 1, 12, "chunk 0 never runs backward on micro-batch 1");
-    expect_error("0F0,0I0\n", 1, 1, 9, "chunk 0 never runs backward on micro-batch 0");
-    expect_error("0F0,0B0\n", 2, 1, 9, "(there are 2 micro-batches)");
+    expect_error("0F0,0I0\n", 1, 1, 8, "chunk 0 never runs backward on micro-batch 0");
+    expect_error("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n", 2, 1, 12,
+                 "chunk 0 never runs backward on micro-batch 1");
+    expect_error("0F0,0B0\n", 2, 1, 8, "(there are 2 micro-batches)");
     Text t = text_new(mem());
     for (int i = 0; i <= MAX_STAGES; i++) text_add(&t, "%dF0,%dB0\n", i, i);
     expect_error(t.s, 1, 1, 1, "a schedule has 1 to 1024 rows");
