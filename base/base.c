@@ -247,6 +247,11 @@ _Noreturn void fail_again(int code, const char *message) {
     leave(code, message);
 }
 
+_Noreturn void catch_fail_at(const Catch *c, SourcePos at) {
+    if (c->at.line || !at.line) fail_again(c->code, c->message);
+    fail_at(c->code, at, NULL, "%s", catch_text(c));
+}
+
 _Noreturn void fail(int code, const char *fmt, ...) {
     char message[3072], whole[3200];
     va_list ap;

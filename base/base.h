@@ -175,6 +175,9 @@ void catch_begin(Catch *c);
 void catch_end(Catch *c);
 #define CATCH(c) (catch_begin(&(c)), setjmp((c).jump) == 0)
 
+/* Fails again, at this place if the failure named none of its own. */
+_Noreturn void catch_fail_at(const Catch *c, SourcePos at);
+
 /* Called once before the process ends by fail() or die(); the runtime of several ranks
  * hooks in here to end the others. */
 extern void (*exit_hook)(int code);

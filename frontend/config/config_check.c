@@ -152,16 +152,6 @@ static void check_batch(const Config *c) {
                       (long long)c->model_seq_length);
 }
 
-static void check_deviations(const Config *c) {
-    static const char *const path[] = {MODEL "embedding_init_std",
-                                       MODEL "output_init_std"};
-    const double value[] = {c->model_embedding_init_std, c->model_output_init_std};
-    for (int i = 0; i < ARRAY_LEN(path); i++)
-        if (value[i] < 0)
-            config_refuse(c, path[i], NULL, "0 or more, or -1",
-                          "%s %g is no standard deviation", path[i], value[i]);
-}
-
 static void check_rates(const Config *c) {
     double lr = c->lr_schedule_learning_rate, end = c->lr_schedule_lr_end;
     if (!(lr > 0))
@@ -323,7 +313,7 @@ static void (*const checks[])(const Config *) = {
     check_rates,        check_curve,     check_first_rate,    check_ratio,
     check_warmup,       check_wsd,       check_profile,       check_loss_scale,
     check_decay,        check_documents, check_mindrecord,    check_parallel_mode,
-    check_resume,       check_shards,    check_micro,         check_deviations};
+    check_resume,       check_shards,    check_micro};
 
 typedef struct Check {
     const Config *cfg;

@@ -73,9 +73,9 @@ static void derive_shape(void *context) {
         c->model_add_qkv_bias = true;
     if (!given(c, MODEL "hidden_dropout_prob"))
         c->model_hidden_dropout_prob = c->model_dropout_prob;
-    if (c->model_embedding_init_std == -1)
+    if (!given(c, MODEL "embedding_init_std"))
         c->model_embedding_init_std = c->model_initializer_range;
-    if (c->model_output_init_std == -1)
+    if (!given(c, MODEL "output_init_std"))
         c->model_output_init_std =
             c->model_initializer_range / sqrt(2.0 * (double)layers_left(c));
 }

@@ -108,13 +108,6 @@ static void displace_refused_shards(Config *cfg) {
             take_back(cfg, key_find(name[k]));
 }
 
-int config_height(const Config *cfg, const char *path) {
-    const char *file = cfg->state->file;
-    SourcePos at = config_where(cfg, path);
-    if (config_of_flag(at)) return 2;
-    return !file || !strcmp(at.file, file);
-}
-
 /* What a search chooses has no such way over a file. */
 static void displace_other_words(Config *cfg) {
     for (int i = 0; i < ARRAY_LEN(other_words); i++) {

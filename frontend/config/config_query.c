@@ -118,6 +118,13 @@ const char *config_size(const Config *cfg, const char *path) {
     return arena_printf(a, "%s (%s in steps of 1000)", text, human((double)bytes, "B").s);
 }
 
+int config_height(const Config *cfg, const char *path) {
+    const char *file = cfg->state->file;
+    SourcePos at = config_where(cfg, path);
+    if (config_of_flag(at)) return 2;
+    return !file || !strcmp(at.file, file);
+}
+
 _Noreturn void config_refuse(const Config *cfg, const char *path, const char *other,
                              const char *hint, const char *fmt, ...) {
     char message[1024];

@@ -120,6 +120,14 @@ static const char *schedule_of_config(const Config *cfg) {
                   "unknown schedule '%.100s'", name);
 }
 
+static SourcePos schedule_place(const Config *cfg) {
+    static const char *const path[] = {"parallel.pipeline_config.pipeline_scheduler",
+                                       "parallel_config.pp_interleave_num"};
+    int given = 0;
+    while (given < ARRAY_LEN(path) - 1 && !config_given(cfg, path[given])) given++;
+    return config_where(cfg, path[given]);
+}
+
 /* Commands that can look for a strategy have done so before. One rank has one. */
 static void check_found(const Config *cfg, const Strategy *s) {
     if (cfg->parallel_parallel_mode == 2 && strategy_ranks(s) > 1)
@@ -152,6 +160,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .stages = cfg->parallel_config_pipeline_stage,
                   .chunks = cfg->parallel_config_pp_interleave_num,
                   .schedule = schedule_of_config(cfg),
+                  .schedule_pos = schedule_place(cfg),
                   .layers = stage_layers_of_config(cfg),
                   .sequence_parallel = cfg->parallel_config_sequence_parallel,
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
@@ -372,25 +381,36 @@ static void add_axis(Mesh *m, const char *name, int64_t size) {
     m->axis[m->naxes++].size = (int)size;
 }
 
+static PipeSchedule *schedule_read(const Strategy *s, Arena *mem, int chunks, int micro) {
+    size_t n;
+    const char *name = s->schedule;
+    const char *text = file_read(mem, name, SCHEDULE_MAX_BYTES, &n, EXIT_CONFIG);
+    PipeSchedule *p = schedule_parse(mem, name, text, micro);
+    if (p->stages != s->stages || p->chunks != chunks)
+        fail(EXIT_CONFIG,
+             "%s has %d stages and %d chunks; parallel_config.pipeline_stage x "
+             "pp_interleave_num is %lld x %lld",
+             name, p->stages, p->chunks, (long long)s->stages,
+             (long long)MAX(s->chunks, 1));
+    return p;
+}
+
+static PipeSchedule *schedule_of_strategy(const Strategy *s, Arena *mem, int chunks,
+                                          int micro) {
+    const char *name = s->schedule ? s->schedule : "1f1b";
+    Catch c;
+    if (!CATCH(c)) catch_fail_at(&c, s->schedule_pos);
+    PipeSchedule *p = ends_with(name, ".csv")
+                          ? schedule_read(s, mem, chunks, micro)
+                          : schedule_make(mem, name, (int)s->stages, chunks, micro);
+    catch_end(&c);
+    return p;
+}
+
 static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
     int64_t chunks = s->stages * MAX(s->chunks, 1);
-    const char *name = s->schedule ? s->schedule : "1f1b";
     if (s->stages <= 1) return;
-    if (ends_with(name, ".csv")) {
-        size_t n;
-        const char *text = file_read(m->mem, name, SCHEDULE_MAX_BYTES, &n, EXIT_CONFIG);
-        PipeSchedule *p = schedule_parse(m->mem, name, text, (int)o->micro_batches);
-        if (p->stages != s->stages || p->chunks != chunks)
-            fail(EXIT_CONFIG,
-                 "%s has %d stages and %d chunks; parallel_config.pipeline_stage x "
-                 "pp_interleave_num is %lld x %lld",
-                 name, p->stages, p->chunks, (long long)s->stages,
-                 (long long)MAX(s->chunks, 1));
-        o->schedule = p;
-    } else {
-        o->schedule = schedule_make(m->mem, name, (int)s->stages, (int)chunks,
-                                    (int)o->micro_batches);
-    }
+    o->schedule = schedule_of_strategy(s, m->mem, (int)chunks, (int)o->micro_batches);
     const int64_t *marked = module_marked_layers(m, (int)chunks);
     if (marked) stage_layers_refuse_keys(&s->layers, m->name);
     o->chunk_layers =

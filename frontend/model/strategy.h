@@ -28,8 +28,9 @@ typedef struct Strategy {
                         against heads (all-to-all) */
     int64_t stages; /* of the pipeline; each has `chunks` parts of the model */
     int64_t chunks;
-    const char *schedule; /* see passes/pipe/schedule.h */
-    StageLayers layers;   /* of each chunk */
+    const char *schedule;   /* see passes/pipe/schedule.h */
+    SourcePos schedule_pos; /* of what asks for it, for messages */
+    StageLayers layers;     /* of each chunk */
     const char *remake;   /* what backward makes again of which layers (remake_spans.h) */
     SourcePos remake_pos; /* of it, for messages */
     bool remake_auto;     /* it is to be chosen, so that the plan fits */

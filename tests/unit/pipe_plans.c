@@ -103,6 +103,25 @@ TEST(an_unknown_schedule_is_told_where_it_stands) {
     arena_free(mem);
 }
 
+TEST(a_schedule_that_does_not_fit_is_told_where_it_is_asked_for) {
+    Arena *mem = arena_new();
+    EXPECT_FAIL(plan_of(mem, plan_gpt2,
+                        "parallel_config.pipeline_stage 2 "
+                        "parallel.pipeline_config.pipeline_scheduler zero_bubble_v"),
+                EXIT_CONFIG,
+                "command line:2:47: error: schedule zero_bubble_v takes two");
+    EXPECT_FAIL(plan_of(mem, plan_gpt2,
+                        "parallel_config.pipeline_stage 2 "
+                        "parallel_config.pp_interleave_num 2 "
+                        "parallel_config.micro_batch_num 3"),
+                EXIT_CONFIG, "command line:2:37: error: 1f1b with 2 chunks a stage");
+    EXPECT_FAIL(plan_of(mem, plan_gpt2,
+                        "parallel_config.pipeline_stage 2 "
+                        "parallel.pipeline_config.pipeline_scheduler no.csv"),
+                EXIT_CONFIG, "command line:2:47: error: cannot open");
+    arena_free(mem);
+}
+
 /* A parameter that two stages read counts once, as do the layers of a loop that is cut. */
 TEST(parameters_of_an_own_model_are_those_of_all_stages) {
     static const struct {
