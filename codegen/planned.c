@@ -39,3 +39,7 @@ Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *
     target_close(target);
     return entry_of(m);
 }
+
+void compile_check_cpu(const char *cpu) {
+    target_close(target_open(cpu));
+}

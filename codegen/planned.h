@@ -10,4 +10,7 @@
 Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                   const CompileOptions *co);
 
+/* Fails with EXIT_CONFIG where CompileOptions.cpu is not known, or has what this CPU lacks. */
+void compile_check_cpu(const char *cpu);
+
 #endif

@@ -63,7 +63,13 @@ const char *data_path_given(const Config *cfg) {
 static const char *split_text(Arena *mem, const Config *cfg) {
     TextList parts = cfg->train_dataset_data_loader_split;
     Text t = text_new(mem);
+    int64_t bound[4];
+    Catch c;
     for (int i = 0; i < parts.n; i++) text_add(&t, "%s%s", i ? "," : "", parts.items[i]);
+    if (!t.n) return "";
+    if (!CATCH(c)) catch_fail_at(&c, config_where(cfg, LOADER "split"));
+    gpt_split(t.s, 1, bound);
+    catch_end(&c);
     return t.s;
 }
 

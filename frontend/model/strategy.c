@@ -1,5 +1,6 @@
 /* strategy.c - see strategy.h. */
 #include "frontend/model/strategy.h"
+#include "codegen/planned.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/model/model_parts.h"
@@ -481,7 +482,17 @@ static bool makes_code_quickly(const Config *cfg) {
     return !strcmp(set, "O0");
 }
 
+/* A name that nobody knows, or a CPU that this one is not, is told where it stands. */
+static void check_cpu(const Config *cfg) {
+    Catch c;
+    if (!config_given(cfg, "context.cpu")) return;
+    if (!CATCH(c)) catch_fail_at(&c, config_where(cfg, "context.cpu"));
+    compile_check_cpu(cfg->context_cpu);
+    catch_end(&c);
+}
+
 CompileOptions strategy_compile_options(const Config *cfg) {
+    check_cpu(cfg);
     return (CompileOptions){.cpu = cfg->context_cpu,
                             .threads = (int)cfg->context_threads,
                             .quick = makes_code_quickly(cfg)};

@@ -103,6 +103,13 @@ TEST(an_unknown_schedule_is_told_where_it_stands) {
     arena_free(mem);
 }
 
+TEST(an_unknown_cpu_is_told_where_it_stands) {
+    Arena *mem = arena_new();
+    EXPECT_FAIL(plan_of(mem, plan_gpt2, "context.cpu pentium"), EXIT_CONFIG,
+                "command line:1:15: error: unknown CPU 'pentium'");
+    arena_free(mem);
+}
+
 TEST(a_schedule_that_does_not_fit_is_told_where_it_is_asked_for) {
     Arena *mem = arena_new();
     EXPECT_FAIL(plan_of(mem, plan_gpt2,
