@@ -6,7 +6,8 @@
 #include "codegen/attention_parts.h"
 
 /* name.pack(src, dst, rows, scale): dst[words][bq] = transpose of src's rows, the last of
- * them again beyond `rows`; f32 is multiplied by scale, bf16 stays as it is. */
+ * them again beyond `rows`; f32 is multiplied by scale, bf16 stays as it is. For tiles f32 becomes
+ * parts, of 16 words each the first, then the others. */
 void attn_pack_emit(const Attn *a);
 /* name.unpack(src, dst, rows, factor): dst's rows = transpose of src[dim][bq], query
  * lanes times factor[bq]. */

@@ -45,6 +45,11 @@ static void note_mapped(Config *cfg, const Config *defaults, int k) {
     const Setting *s = &cfg->state->settings[k];
     Arena *a = cfg->state->mem;
     if (key->cat != CAT_MAPPED || !s->value || cfg->state->broken[k]) return;
+    const char *first =
+        config_first_name(key->path); /* if it counts another line says so */
+    if (config_given(cfg, first) &&
+        strcmp(config_value(cfg, a, first), config_value(cfg, a, key->path)) != 0)
+        return;
     if (strcmp(key_text(a, key, cfg, false), key_text(a, key, defaults, false)) &&
         !config_idle(cfg, key->path))
         config_note(cfg, key->path, "%s: %s", s->name, key->why);

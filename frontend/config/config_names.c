@@ -30,8 +30,6 @@ static const char *const names[][MOST_NAMES] = {
 static const struct {
     const char *over, *under;
 } other_words[] = {
-    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"},
-    {"lr_schedule.warmup_ratio", "lr_schedule.warmup_steps"},
     {"optimizer.betas", "optimizer.beta1"},
     {"optimizer.betas", "optimizer.beta2"},
     {MODEL "type", "model.arch.type"},
@@ -79,9 +77,9 @@ static bool has_stages(const Config *cfg) {
                                       : cfg->parallel_pipeline_stages) > 1;
 }
 
-/* A flag that is given, and that a pipeline does not leave without effect. */
+/* It is given, and a pipeline does not leave it without effect. */
 static bool counts(const Config *cfg, const char *path) {
-    return config_by_flag(cfg, path) && (strcmp(path, STEPS) != 0 || !has_stages(cfg));
+    return config_given(cfg, path) && (strcmp(path, STEPS) != 0 || !has_stages(cfg));
 }
 
 static void take_back(Config *cfg, int k) {
@@ -121,11 +119,11 @@ static void displace_other_words(Config *cfg) {
 
 void config_displace(Config *cfg) {
     for (int i = 0; i < ARRAY_LEN(names); i++) {
-        bool flag = false;
+        int top = 0;
         for (int k = 0; k < MOST_NAMES && names[i][k]; k++)
-            flag |= counts(cfg, names[i][k]);
-        for (int k = 0; flag && k < MOST_NAMES && names[i][k]; k++)
-            if (config_given(cfg, names[i][k]) && !config_by_flag(cfg, names[i][k]))
+            if (counts(cfg, names[i][k])) top = MAX(top, config_height(cfg, names[i][k]));
+        for (int k = 0; k < MOST_NAMES && names[i][k]; k++)
+            if (config_given(cfg, names[i][k]) && config_height(cfg, names[i][k]) < top)
                 take_back(cfg, key_find(names[i][k]));
     }
     displace_refused_shards(cfg);

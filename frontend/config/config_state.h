@@ -80,9 +80,9 @@ const char *config_first_name(const char *path);
 bool config_by_flag(const Config *cfg, const char *path);
 /* Where a key is given. 2: a flag, 1: the file that was asked for, 0: one of its base files. */
 int config_height(const Config *cfg, const char *path);
-/* A flag takes the place of what a file says of the same thing under another name, and a file that of
- * what its base files say in other words: that is not given any more. To be called when values are
- * stored and nothing is derived from them. */
+/* A flag takes the place of what a file says of the same thing under another name or in other words,
+ * and a file that of what its base files say: that is not given any more. To be called when values
+ * are stored and nothing is derived from them. */
 void config_displace(Config *cfg);
 
 /* Is ZeRO asked for? optimizer_shard says so; where it is not given, a level of its own does. */

@@ -77,6 +77,17 @@ TEST(flags_and_files_go_over_what_is_said_in_other_words) {
     Config *cfg = config_load(arena_new(), over, 0, NULL);
     EXPECT_INT(cfg->lr_schedule_warmup_steps, 3);
     EXPECT(cfg->lr_schedule_warmup_ratio == 0);
+    write_file("base.yaml", "runner_config: {batch_size: 2, log_interval: 5}");
+    over = write_file("over.yaml", "base_config: [base.yaml]\n"
+                                   "train_dataset: {batch_size: 3}");
+    cfg = config_load(arena_new(), over, 0, NULL);
+    EXPECT_INT(cfg->runner_config_batch_size, 3);
+    EXPECT(!has_note(cfg, "is not used"));
+    EXPECT(has_note(cfg, "train_dataset.batch_size: acts as runner_config.batch_size"));
+    cfg = parse("runner_config: {batch_size: 2}\ntrain_dataset: {batch_size: 3}");
+    EXPECT_INT(cfg->runner_config_batch_size, 2);
+    EXPECT(has_note(cfg, "train_dataset.batch_size is not used"));
+    EXPECT(!has_note(cfg, "acts as"));
     EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 3, warmup_ratio: 0.5}"), EXIT_CONFIG,
                 "warmup_ratio is given together with warmup_steps");
 }

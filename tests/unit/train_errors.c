@@ -333,3 +333,21 @@ TEST(help_and_version) {
     RUN_EXPECT(EXIT_CONFIG, "help nonsense");
     RUN_EXPECT(EXIT_CONFIG, "");
 }
+
+TEST(parts_that_are_none_are_told_where_they_stand) {
+    refused(EXIT_CONFIG, "--train_dataset.data_loader.split abc",
+            "error: split \"abc\": give the parts");
+    SAID_EXPECT("--train_dataset.data_loader.split=abc");
+}
+
+/* Texts in JSON that are trained on as they are: a line says how to have the texts alone. */
+TEST(json_that_is_read_as_text_is_noted) {
+    const char *config = config_of(2), *json = in_temp("texts.jsonl");
+    Text t = text_new(mem());
+    for (int i = 0; i < 400; i++) text_add(&t, "{\"text\": \"number %d\"}\n", i);
+    write_text(json, t.s);
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s --dataset_dir %s", config,
+                               in_temp("run"), json));
+    SAID_EXPECT("texts.jsonl is read as it is, keys and braces too: "
+                "--train_dataset.data_loader.type WebtextDataset takes the texts");
+}
