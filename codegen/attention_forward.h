@@ -32,7 +32,8 @@ LLVMValueRef attn_maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
 void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
                        LLVMValueRef top, LLVMValueRef *sum, LLVMValueRef *keep);
 /* Where things are in a strip's scratch, in floats from its start, and how many it has; k, v: of
- * all strips, from the first one's start. p, k, v: of bf16, or of parts of f32; keep: lanes, of strips. */
+ * all strips, from the first one's start. p, k, v: of bf16, or of parts of f32; keep: lanes, of
+ * strips. */
 typedef struct ForwardScratch {
     int64_t packed, out, s, p, max, sum, decay, moved, keep, strip, k, v, floats;
 } ForwardScratch;

@@ -23,7 +23,7 @@ typedef struct Attn {
     bool tiles;         /* which tile registers multiply; f32 only in strips */
     int tile_parts;     /* a number in tiles is the sum of so many of bf16 */
     bool rows_in_place; /* those of keys and values, by tile registers */
-    int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of bf16, of a part */
+    int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of a part */
     double times;  /* factor of a block's scores of bf16, for powers of two; else 1 */
     int64_t parts; /* of the keys; see attn_key_parts */
     double least;  /* multiply-adds below which it stays on one thread */
