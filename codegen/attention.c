@@ -41,7 +41,7 @@ size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int
  * with bf16 of pairs of keys, of which there are `keys`. */
 static void values_emit(const Attn *a, const char *part, bool adds) {
     Emit *e = a->e;
-    GemmStrides s = {1, a->narrow ? a->s.dim : a->kv_row, a->bq, a->bq, a->narrow};
+    GemmStrides s = {1, a->narrow ? a->s.dim : attn_key_row(a), a->bq, a->bq, a->narrow};
     if (a->tiles) s.a_block = attn_tiled_block(a);
     attn_func(a, part, "ppppi");
     gemm_emit(e, &s, adds ? GEMM_ADD : GEMM_SCALE, emit_param(e, 0), emit_param(e, 1),
@@ -74,6 +74,14 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return b;
 }
 
+/* Copies rows of a block of keys, or their values, to float `at` of scratch. */
+static LLVMValueRef copy_rows(const Attn *a, LLVMValueRef work, int64_t at,
+                              LLVMValueRef rows, LLVMValueRef keys) {
+    LLVMValueRef to = emit_at(a->e, a->e->f32, work, at);
+    attn_call(a, "rows", (LLVMValueRef[]){rows, to, keys}, 3);
+    return to;
+}
+
 /* One block of `keys` keys, the first of them `from`. */
 static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
                       LLVMValueRef keys) {
@@ -83,10 +91,12 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     const bool kept = attn_keeps_values(a);
-    if (a->narrow && !a->rows_in_place) {
-        LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
-        attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
-        k = k_rows;
+    if (a->copies && kept) {
+        k = attn_kept_keys(a, b->work, from);
+        v = attn_kept_values(a, b->work, from);
+    } else if (a->copies || (a->narrow && !a->rows_in_place)) {
+        k = copy_rows(a, b->work, x.k, k, keys);
+        if (a->copies) v = copy_rows(a, b->work, x.v, v, keys);
     }
     attn_block_scores(a, k, b->packed, b->scores, keys, ahead, from, &b->queries);
     LLVMValueRef rounded = emit_at(e, e->f32, b->work, x.p);
@@ -103,7 +113,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     }
     if (a->narrow) {
         LLVMValueRef pairs =
-            kept ? attn_value_tiles(a, b->work, from) : emit_at(e, e->f32, b->work, x.v);
+            kept ? attn_kept_values(a, b->work, from) : emit_at(e, e->f32, b->work, x.v);
         if (!kept) attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
         v = pairs;
         p = rounded;
@@ -177,16 +187,17 @@ static void keep_values(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     LLVMValueRef at = emit_plus(e, p.kv_at, l.i, a->kv_row);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_V), at),
-                           attn_value_tiles(a, work, l.i), keys};
+                           attn_kept_values(a, work, l.i), keys};
     LLVMValueRef k = attn_element(a, attn_slot(a, ctx, FORWARD_K), at);
     LLVMValueRef next = emit_i64(e, a->bk * a->kv_row), rows = emit_i64(e, a->bk);
     attn_fetch(a, attn_element(a, args[0], next), rows, a->kv_row);
-    if (a->strips > 1) attn_fetch(a, attn_element(a, k, next), rows, a->kv_row);
-    attn_call(a, "pairs", args, 3);
-    if (a->strips > 1) {
+    const bool keys_too = a->strips > 1 || a->copies;
+    if (keys_too) attn_fetch(a, attn_element(a, k, next), rows, a->kv_row);
+    attn_call(a, a->copies ? "rows" : "pairs", args, 3);
+    if (keys_too) {
         args[0] = k;
-        args[1] = attn_key_tiles(a, work, l.i);
-        attn_call(a, "key_tiles", args, 3);
+        args[1] = attn_kept_keys(a, work, l.i);
+        attn_call(a, a->copies ? "rows" : "key_tiles", args, 3);
     }
     loop_end(e, &l, NULL);
 }
@@ -266,7 +277,7 @@ static void join_emit(const Attn *a) {
 /* name.queries and what it calls for a block of queries and one of keys. */
 static void blocks_emit(const Attn *a) {
     attn_scores_emit(a, "scores");
-    if (a->narrow && !a->rows_in_place) attn_rows_emit(a, "rows", false);
+    if (a->copies || (a->narrow && !a->rows_in_place)) attn_rows_emit(a, "rows", false);
     if (a->narrow && !attn_rounds_at_once(a)) attn_narrow_emit(a);
     attn_softmax_emit(a);
     if (a->s.dropout > 0) attn_drop_emit(a);
@@ -281,6 +292,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     a.parts = attn_forward_parts(s, a.q_blocks);
     if (attn_keeps_values(&a)) attn_cut_strips(&a, a.bq, a.narrow ? a.bk : a.bk / 2);
     a.tiles &= a.narrow || a.strips > 1;
+    a.copies = !a.tiles && attn_heads_apart(s, true);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
     if (a.tiles)

@@ -1,9 +1,11 @@
 /* attention_backward.c - of attention backward the scratch of a thread, and the softmax part:
- * probabilities and the gradient of scores, from the scores and the gradient of
+ * delta, probabilities and the gradient of scores, from the scores and the gradient of
  * probabilities of a block. attention_grad.c has the rest. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/vmath.h"
+#include <float.h>
+#include <math.h>
 
 static int64_t take(int64_t *end, int64_t floats) {
     int64_t at = *end;
@@ -20,20 +22,56 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
     x.ds = take(end, bk * bq);
     x.delta = take(end, bq);
     x.lse = take(end, bq);
-    if (s->dt != DT_BF16) return x;
-    x.k_rows = take(end, bk * words);
-    x.v_rows = take(end, bk * words);
+    const bool narrow = s->dt == DT_BF16;
+    if (!narrow && !attn_heads_apart(s, false)) return x;
+    x.dq = take(end, bq * s->dim);
+    x.dk = take(end, s->tk * s->dim);
+    x.dv = take(end, s->tk * s->dim);
+    x.k_rows = take(end, (narrow ? bk : s->tk) * words);
+    x.v_rows = take(end, (narrow ? bk : s->tk) * words);
+    x.q_rows = take(end, narrow ? 0 : bq * words);
+    x.do_rows = take(end, narrow ? 0 : bq * words);
+    if (!narrow) return x;
     x.k_pairs = take(end, bk / 2 * s->dim);
     x.q_pairs = take(end, bq / 2 * s->dim);
     x.do_pairs = take(end, bq / 2 * s->dim);
     x.p_rows = take(end, bk * bq / 2);
     x.ds_rows = take(end, bk * bq / 2);
     x.ds_pairs = take(end, bk / 2 * bq);
-    x.dq = take(end, bq * s->dim);
-    x.dk = take(end, s->tk * s->dim);
-    x.dv = take(end, s->tk * s->dim);
     x.k_tiles = take(end, (s->tk + bk - 1) / bk * attn_tiled_words(s, ATTN_BLOCK_KEYS));
     return x;
+}
+
+void attn_delta_emit(const Attn *a) {
+    Emit *e = a->e;
+    int64_t dim = a->s.dim;
+    attn_func(a, "delta", "pppppi");
+    LLVMValueRef last = emit_sub(e, emit_param(e, 5), emit_i64(e, 1));
+    LLVMValueRef zero = LLVMConstNull(e->vf32), none = emit_i64(e, 0);
+    Loop l, c;
+    loop_begin(e, &l, none, emit_i64(e, a->bq), 1, 0, NULL);
+    LLVMValueRef row = emit_imax(e, emit_imin(e, l.i, last), none);
+    LLVMValueRef at = emit_mul(e, row, emit_i64(e, a->q_row));
+    LLVMValueRef d = attn_element(a, emit_param(e, 0), at);
+    LLVMValueRef o = attn_element(a, emit_param(e, 1), at);
+    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, dim), e->vl, 1, &zero);
+    LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, emit_i64(e, dim), c.i));
+    if (dim % e->vl == 0) mask = NULL;
+    LLVMValueRef dv = attn_load(a, attn_element(a, d, c.i), mask);
+    LLVMValueRef ov = attn_load(a, attn_element(a, o, c.i), mask);
+    LLVMValueRef sum = emit_fma(e, dv, ov, c.carry[0]);
+    loop_end(e, &c, &sum);
+    LLVMValueRef dot = emit_reduce_add(e, c.carry[0]);
+    dot = emit_fmul(e, dot, emit_f32(e, a->s.scale));
+    LLVMValueRef lse = emit_mul(e, row, emit_i64(e, a->s.heads));
+    lse = emit_load(e, e->f32, attn_f32(a, emit_param(e, 2), lse), NULL, 4);
+    lse = emit_fmul(e, lse, emit_f32(e, M_LOG2E));
+    LLVMValueRef beyond = LLVMBuildICmp(e->b, LLVMIntSGT, l.i, last, "");
+    lse = emit_select(e, beyond, emit_f32(e, FLT_MAX), lse);
+    emit_store(e, dot, attn_f32(a, emit_param(e, 3), l.i), NULL, 4);
+    emit_store(e, lse, attn_f32(a, emit_param(e, 4), l.i), NULL, 4);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
 }
 
 /* With dropout the value that multiplied V was P / (1 - dropout) or 0, and dP goes the same way; delta

@@ -22,12 +22,14 @@ enum {
     SLOTS
 };
 
-/* A thread's scratch, in floats from its start. With bf16: rows of K and V, pairs of keys
+/* A thread's scratch, in floats from its start. Of f32 whose heads lie apart: rows of K and V of all
+ * keys, of Q and dO of a block; sums. With bf16: rows of K and V of a block, pairs of keys
  * of K, pairs of queries of Q and dO; rows of P and dS, pairs of keys of dS; sums. For tile
  * registers all blocks of K turned, in tiles. */
 typedef struct BackwardScratch {
     int64_t q, out, s, ds, delta, lse;
-    int64_t k_rows, v_rows, k_pairs, q_pairs, do_pairs, p_rows, ds_rows, ds_pairs;
+    int64_t k_rows, v_rows, q_rows, do_rows;
+    int64_t k_pairs, q_pairs, do_pairs, p_rows, ds_rows, ds_pairs;
     int64_t dq, dk, dv, k_tiles, floats;
 } BackwardScratch;
 BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq);

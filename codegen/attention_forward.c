@@ -17,25 +17,33 @@ int64_t attn_forward_parts(const AttnShape *s, int64_t q_blocks) {
     return attn_key_parts(s, s->batch * s->heads * attn_forward_pairs(q_blocks));
 }
 
-/* Is there room for V of all keys in tiles, made once an item? The plan does not know if the CPU
- * has tile registers. In a window few blocks of queries see the same keys. */
+/* Is there room for V of all keys in tiles or copies, made once an item? The plan does not know if the
+ * CPU has tile registers. In a window few blocks of queries see the same keys. */
 static bool has_room_for_values(const AttnShape *s, int64_t parts) {
     return !s->window && parts == 1;
 }
 
 bool attn_keeps_values(const Attn *a) {
-    return a->tiles && has_room_for_values(&a->s, a->parts);
+    return (a->tiles || a->copies) && has_room_for_values(&a->s, a->parts);
 }
 
-/* Of f32 by vectors, in blocks of bq queries. */
-static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq) {
+/* Words that a block of keys or values has in tiles or as a copy. */
+static int64_t block_words(const AttnShape *s, bool tiles) {
+    return tiles ? attn_tiled_words(s, ATTN_BLOCK_KEYS) : ATTN_BLOCK_KEYS * s->dim;
+}
+
+/* Of f32 by vectors, in blocks of bq queries; blocks: of keys that are copied. */
+static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq, int64_t blocks) {
     ForwardScratch x = {0};
     x.out = x.packed + s->dim * bq;
     x.s = x.out + s->dim * bq;
     x.max = x.p = x.s + ATTN_BLOCK_KEYS * bq;
     x.sum = x.max + bq;
     x.decay = x.sum + bq;
-    x.floats = align_up(x.decay + bq);
+    x.k = align_up(x.decay + bq);
+    if (!attn_heads_apart(s, true)) blocks = 0;
+    x.v = x.k + blocks * block_words(s, false);
+    x.floats = align_up(x.v + blocks * block_words(s, false));
     return x;
 }
 
@@ -46,7 +54,8 @@ static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips
     bool kept =
         has_room_for_values(s, attn_forward_parts(s, (s->tq + block - 1) / block));
     const int64_t dim = attn_tiled_dim(s);
-    if (strips == 1 && parts > 1) return plain_scratch(s, bq);
+    const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
+    if (strips == 1 && parts > 1) return plain_scratch(s, bq, blocks);
     x.out = x.packed + dim / 2 * parts * bq;
     x.s = x.out + dim * bq;
     x.p = x.s + ATTN_BLOCK_KEYS * bq;
@@ -57,9 +66,8 @@ static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips
     x.keep = x.moved + 1;
     x.strip = align_up(x.keep + ATTN_BLOCK_KEYS / 2);
     x.k = x.strip * strips;
-    const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
-    x.v = x.k + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
-    x.floats = x.v + blocks * attn_tiled_words(s, ATTN_BLOCK_KEYS);
+    x.v = x.k + blocks * block_words(s, true);
+    x.floats = x.v + blocks * block_words(s, true);
     x.floats = align_up(x.floats);
     return x;
 }
@@ -104,21 +112,22 @@ void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnP
 }
 
 /* Of the block of keys from `from` on. */
-static LLVMValueRef tiles_from(const Attn *a, LLVMValueRef tiles, LLVMValueRef from) {
+static LLVMValueRef kept_from(const Attn *a, LLVMValueRef kept, LLVMValueRef from) {
     Emit *e = a->e;
+    if (!a->tiles) return attn_f32(a, kept, emit_mul(e, from, emit_i64(e, a->s.dim)));
     LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
-    return attn_f32(a, tiles,
+    return attn_f32(a, kept,
                     emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk))));
 }
 
-LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+LLVMValueRef attn_kept_values(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
     Emit *e = a->e;
-    return tiles_from(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), from);
+    return kept_from(a, emit_at(e, e->f32, work, attn_forward_scratch(a).v), from);
 }
 
-LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
+LLVMValueRef attn_kept_keys(const Attn *a, LLVMValueRef work, LLVMValueRef from) {
     Emit *e = a->e;
-    return tiles_from(a, emit_at(e, e->f32, work, attn_forward_scratch(a).k), from);
+    return kept_from(a, emit_at(e, e->f32, work, attn_forward_scratch(a).k), from);
 }
 
 void attn_start_emit(const Attn *a) {

@@ -32,15 +32,16 @@ LLVMValueRef attn_maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
 void attn_pair_of_keys(const Attn *a, LLVMValueRef from, LLVMValueRef to,
                        LLVMValueRef top, LLVMValueRef *sum, LLVMValueRef *keep);
 /* Where things are in a strip's scratch, in floats from its start, and how many it has; k, v: of
- * all strips, from the first one's start. p, k, v: of bf16, or of parts of f32; keep: lanes, of
- * strips. */
+ * all strips, from the first one's start. p, k, v: of bf16, or of parts of f32, or copies; keep: lanes,
+ * of strips. */
 typedef struct ForwardScratch {
     int64_t packed, out, s, p, max, sum, decay, moved, keep, strip, k, v, floats;
 } ForwardScratch;
 ForwardScratch attn_forward_scratch(const Attn *a);
 /* Of a thread, whatever CPU it is for; bq: queries of a block. */
 int64_t attn_forward_floats(const AttnShape *s, int64_t bq);
-/* Pairs of blocks of queries, parts of keys, and are values kept in tiles, for many blocks? */
+/* Pairs of blocks of queries, parts of keys, and are values kept, in tiles or copies with which keys are
+ * too, for many blocks? */
 int64_t attn_forward_pairs(int64_t q_blocks);
 int64_t attn_forward_parts(const AttnShape *s, int64_t q_blocks);
 bool attn_keeps_values(const Attn *a);
@@ -50,9 +51,9 @@ bool attn_keeps_values(const Attn *a);
  * log2, the sum relative to it; a sum of 0 is a query that sees no key. */
 void attn_start_emit(const Attn *a);
 void attn_finish_emit(const Attn *a);
-/* Where keys of the block from `from` on and its values are, in tiles, where they are kept. */
-LLVMValueRef attn_key_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from);
-LLVMValueRef attn_value_tiles(const Attn *a, LLVMValueRef work, LLVMValueRef from);
+/* Where keys of the block from `from` on and its values are in tiles or copies, where they are kept. */
+LLVMValueRef attn_kept_keys(const Attn *a, LLVMValueRef work, LLVMValueRef from);
+LLVMValueRef attn_kept_values(const Attn *a, LLVMValueRef work, LLVMValueRef from);
 
 /* A block of queries of one head: the sequence, the head, its first query and how many
  * there are; the row of the first in lse, and elements in q and o, k and v. */

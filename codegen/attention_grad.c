@@ -4,6 +4,8 @@
  * then dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands are used as they are in
  * memory. The factor `scale` enters through the packed dO and delta, log2(e) through the
  * packed Q.
+ *   Where heads lie apart in memory (attn_heads_apart), K and V of a head, Q and dO of a block are
+ * copied, and sums are in scratch until they are done.
  *   With bf16 all operands of the products are copied to scratch, in pairs of bf16 along
  * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
  * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
@@ -13,7 +15,6 @@
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/attention_weave.h"
-#include <float.h>
 #include <math.h>
 
 static int64_t parts_of(const AttnShape *s) {
@@ -36,47 +37,29 @@ int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
     return query_sums_floats(s) + threads * scratch_floats(s, attn_block_queries(s, vl));
 }
 
-void attn_delta_emit(const Attn *a) {
-    Emit *e = a->e;
-    int64_t dim = a->s.dim;
-    attn_func(a, "delta", "pppppi");
-    LLVMValueRef last = emit_sub(e, emit_param(e, 5), emit_i64(e, 1));
-    LLVMValueRef zero = LLVMConstNull(e->vf32), none = emit_i64(e, 0);
-    Loop l, c;
-    loop_begin(e, &l, none, emit_i64(e, a->bq), 1, 0, NULL);
-    LLVMValueRef row = emit_imax(e, emit_imin(e, l.i, last), none);
-    LLVMValueRef at = emit_mul(e, row, emit_i64(e, a->q_row));
-    LLVMValueRef d = attn_element(a, emit_param(e, 0), at);
-    LLVMValueRef o = attn_element(a, emit_param(e, 1), at);
-    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, dim), e->vl, 1, &zero);
-    LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, emit_i64(e, dim), c.i));
-    if (dim % e->vl == 0) mask = NULL;
-    LLVMValueRef dv = attn_load(a, attn_element(a, d, c.i), mask);
-    LLVMValueRef ov = attn_load(a, attn_element(a, o, c.i), mask);
-    LLVMValueRef sum = emit_fma(e, dv, ov, c.carry[0]);
-    loop_end(e, &c, &sum);
-    LLVMValueRef dot = emit_reduce_add(e, c.carry[0]);
-    dot = emit_fmul(e, dot, emit_f32(e, a->s.scale));
-    LLVMValueRef lse = emit_mul(e, row, emit_i64(e, a->s.heads));
-    lse = emit_load(e, e->f32, attn_f32(a, emit_param(e, 2), lse), NULL, 4);
-    lse = emit_fmul(e, lse, emit_f32(e, M_LOG2E));
-    LLVMValueRef beyond = LLVMBuildICmp(e->b, LLVMIntSGT, l.i, last, "");
-    lse = emit_select(e, beyond, emit_f32(e, FLT_MAX), lse);
-    emit_store(e, dot, attn_f32(a, emit_param(e, 3), l.i), NULL, 4);
-    emit_store(e, lse, attn_f32(a, emit_param(e, 4), l.i), NULL, 4);
-    loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
 /* Is dQ summed turned? */
 static bool turns(const Attn *a) {
     return a->tiles && a->parts == 1;
 }
 
-/* From query to query in what dQ is summed in: the result; scratch for bf16, which is
- * rounded from there; with parts of the keys a tensor for each of them. */
+/* Are sums in scratch until they are done? bf16 cannot be summed in the result. */
+static bool sums_apart(const Attn *a) {
+    return a->narrow || a->copies;
+}
+
+/* From query to query in what dQ is summed in: the result or scratch; with parts of the keys a tensor
+ * for each of them. */
 static int64_t sums_row(const Attn *a) {
-    return a->narrow && a->parts == 1 ? a->s.dim : a->q_row;
+    return sums_apart(a) && a->parts == 1 ? a->s.dim : a->q_row;
+}
+
+/* The same of keys in dK and dV, and of queries in Q and dO as products take them. */
+static int64_t key_sums_row(const Attn *a) {
+    return sums_apart(a) ? a->s.dim : a->kv_row;
+}
+
+static int64_t query_row(const Attn *a) {
+    return sums_apart(a) ? a->s.dim : a->q_row;
 }
 
 /* name.keys(x, rows, y, keys, queries): y[keys][dim] += X[keys][queries] rows, for dV and
@@ -84,13 +67,13 @@ static int64_t sums_row(const Attn *a) {
  * k^T dS. With bf16 the last parameter counts pairs, and all is in scratch. */
 static void products_emit(const Attn *a) {
     Emit *e = a->e;
-    int64_t dim = a->s.dim;
-    GemmStrides keys = {a->bq, 1, a->q_row, a->kv_row};
-    GemmStrides sums = {1, a->bq, a->kv_row, a->q_row};
+    int64_t dim = a->s.dim, key_row = a->narrow ? dim : attn_key_row(a);
+    GemmStrides keys = {a->bq, 1, query_row(a), key_sums_row(a)};
+    GemmStrides sums = {1, a->bq, key_row, sums_row(a)};
     if (a->narrow) {
-        keys = (GemmStrides){a->bq / 2, 1, dim, dim, .pairs = true};
-        sums =
-            (GemmStrides){1, a->bq, dim, sums_row(a), .pairs = true, .k_most = a->bk / 2};
+        keys.a_row = a->bq / 2;
+        keys.pairs = sums.pairs = true;
+        sums.k_most = a->bk / 2;
     }
     for (int i = 0; i < 2; i++) {
         attn_func(a, i ? "sums" : "keys", "pppii");
@@ -133,13 +116,18 @@ static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
                           LLVMValueRef keys) {
     Emit *e = a->e;
     BackwardScratch x = backward_scratch_of(&a->s, a->bq);
-    LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->kv_row));
-    Operands o = {.k = attn_f32(a, b->k, at), .v = attn_f32(a, b->v, at)};
+    LLVMValueRef at = emit_mul(e, j0, emit_i64(e, attn_key_row(a)));
+    Operands o = {.q = b->q, .do_ = b->do_};
     o.p = scratch_at(a, b->work, x.s);
     o.ds = o.ds_keys = scratch_at(a, b->work, x.ds);
-    o.q = b->q;
-    o.do_ = b->do_;
+    o.k = attn_f32(a, a->copies ? scratch_at(a, b->work, x.k_rows) : b->k, at);
+    o.v = attn_f32(a, a->copies ? scratch_at(a, b->work, x.v_rows) : b->v, at);
+    if (a->copies) {
+        o.q = scratch_at(a, b->work, x.q_rows);
+        o.do_ = scratch_at(a, b->work, x.do_rows);
+    }
     o.k_keys = o.k;
+    at = emit_mul(e, j0, emit_i64(e, key_sums_row(a)));
     o.dk = attn_f32(a, b->dk, at);
     o.dv = attn_f32(a, b->dv, at);
     o.key_turns = keys;
@@ -149,6 +137,20 @@ static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
 
 static LLVMValueRef half_of(Emit *e, LLVMValueRef n) {
     return emit_div(e, emit_add(e, n, emit_i64(e, 1)), emit_i64(e, 2));
+}
+
+/* Rows of a block of keys and its values, from j0 on, to scratch; the next ones are fetched. */
+static void copy_keys(const Attn *a, LLVMValueRef work, LLVMValueRef k, LLVMValueRef v,
+                      LLVMValueRef j0, LLVMValueRef keys) {
+    Emit *e = a->e;
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->s.dim));
+    LLVMValueRef from[] = {k, v}, next = emit_i64(e, a->bk * a->kv_row);
+    for (int i = 0; i < 2; i++) {
+        LLVMValueRef to = attn_f32(a, scratch_at(a, work, i ? x.v_rows : x.k_rows), at);
+        attn_fetch(a, attn_element(a, from[i], next), emit_i64(e, a->bk), a->kv_row);
+        attn_call(a, "key_rows", (LLVMValueRef[]){from[i], to, keys}, 3);
+    }
 }
 
 /* Where the turned block of keys from j0 on is. */
@@ -211,11 +213,11 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueR
     attn_call(a, "sums", dq, 5);
 }
 
-/* Where dK or dV of the kv head that starts at element `kv` is summed: bf16 cannot be. */
+/* Where dK or dV of the kv head that starts at element `kv` is summed. */
 static LLVMValueRef key_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, int slot,
                              LLVMValueRef kv) {
     BackwardScratch x = backward_scratch_of(&a->s, a->bq);
-    if (a->narrow) return scratch_at(a, work, slot == SLOT_DK ? x.dk : x.dv);
+    if (sums_apart(a)) return scratch_at(a, work, slot == SLOT_DK ? x.dk : x.dv);
     return attn_f32(a, attn_slot(a, ctx, slot), kv);
 }
 
@@ -229,8 +231,8 @@ static LLVMValueRef query_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef wor
         part = emit_mul(e, part, emit_i64(e, s->batch * s->tq * a->q_row));
         return attn_f32(a, attn_slot(a, ctx, SLOT_WORK), emit_add(e, part, at));
     }
-    return a->narrow ? scratch_at(a, work, x.dq)
-                     : attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
+    return sums_apart(a) ? scratch_at(a, work, x.dq)
+                         : attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
 }
 
 /* Queries stand at element `at` of their tensors, keys at `kv`. */
@@ -244,7 +246,7 @@ static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef 
     b->dv = key_sums(a, ctx, b->work, SLOT_DV, kv);
 }
 
-/* Q and dO to scratch, with lanes of queries, and in pairs of queries. */
+/* Q and dO to scratch, with lanes of queries, and in pairs of queries or copies. */
 static void pack_queries(const Attn *a, const Block *b) {
     Emit *e = a->e;
     BackwardScratch x = backward_scratch_of(&a->s, a->bq);
@@ -255,6 +257,12 @@ static void pack_queries(const Attn *a, const Block *b) {
                               emit_f32(e, a->s.scale)};
     attn_call(a, "pack", pack_q, 4);
     attn_call(a, "pack", pack_do, 4);
+    if (a->copies) {
+        LLVMValueRef q_rows[] = {b->q, scratch_at(a, work, x.q_rows), rows};
+        LLVMValueRef do_rows[] = {b->do_, scratch_at(a, work, x.do_rows), rows};
+        attn_call(a, "query_rows", q_rows, 3);
+        attn_call(a, "query_rows", do_rows, 3);
+    }
     if (!a->narrow) return;
     LLVMValueRef q_pairs[] = {b->q, scratch_at(a, work, x.q_pairs), rows};
     LLVMValueRef do_pairs[] = {b->do_, scratch_at(a, work, x.do_pairs), rows};
@@ -308,15 +316,15 @@ static void queries_emit(const Attn *a) {
     pair_emit(a, &b, l.i, keys);
     loop_end(e, &l, NULL);
     if_end(e, &some);
-    if (a->narrow && a->parts == 1) {
+    if (sums_apart(a) && a->parts == 1) {
         LLVMValueRef dq = attn_element(a, attn_slot(a, ctx, SLOT_DQ), at);
         attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, rows}, 3);
     }
     emit_ret(e, NULL);
 }
 
-/* Keys of the kv head to tiles, but those that no query sees. */
-static void turn_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMValueRef kv,
+/* Keys of the kv head to tiles, or keys and values to rows in scratch, but those that no query sees. */
+static void take_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMValueRef kv,
                       const AttnRange *r, const AttnOrigin *origin) {
     Emit *e = a->e;
     Loop l;
@@ -328,7 +336,12 @@ static void turn_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMVa
     LLVMValueRef keys = emit_imin(e, emit_sub(e, to, l.i), emit_i64(e, a->bk));
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
     LLVMValueRef k = attn_element(a, attn_slot(a, ctx, SLOT_K), at);
-    attn_call(a, "turn_keys", (LLVMValueRef[]){k, k_tiles_at(a, work, l.i), keys}, 3);
+    if (a->copies) {
+        LLVMValueRef v = attn_element(a, attn_slot(a, ctx, SLOT_V), at);
+        copy_keys(a, work, k, v, l.i, keys);
+    } else {
+        attn_call(a, "turn_keys", (LLVMValueRef[]){k, k_tiles_at(a, work, l.i), keys}, 3);
+    }
     loop_end(e, &l, NULL);
 }
 
@@ -336,10 +349,9 @@ static void turn_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMVa
 static void key_sums_clear(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                            LLVMValueRef kv, const AttnRange *r) {
     Emit *e = a->e;
-    int64_t row = a->narrow ? a->s.dim : a->kv_row;
     for (int slot = SLOT_DK; slot <= SLOT_DV; slot++) {
         LLVMValueRef sums = key_sums(a, ctx, work, slot, kv);
-        sums = attn_f32(a, sums, emit_mul(e, r->from, emit_i64(e, row)));
+        sums = attn_f32(a, sums, emit_mul(e, r->from, emit_i64(e, key_sums_row(a))));
         LLVMValueRef args[] = {sums, emit_sub(e, r->to, r->from)};
         attn_call(a, "clear_kv", args, 2);
     }
@@ -348,7 +360,7 @@ static void key_sums_clear(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
 static void key_sums_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                             LLVMValueRef kv, const AttnRange *r) {
     Emit *e = a->e;
-    for (int slot = SLOT_DK; a->narrow && slot <= SLOT_DV; slot++) {
+    for (int slot = SLOT_DK; sums_apart(a) && slot <= SLOT_DV; slot++) {
         LLVMValueRef at = emit_mul(e, r->from, emit_i64(e, a->s.dim));
         LLVMValueRef sums = attn_f32(a, key_sums(a, ctx, work, slot, kv), at);
         at = emit_add(e, kv, emit_mul(e, r->from, emit_i64(e, a->kv_row)));
@@ -374,7 +386,7 @@ static void head_emit(const Attn *a) {
     kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
     key_sums_clear(a, ctx, work, kv, &r);
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
-    if (turns(a)) turn_keys(a, ctx, work, kv, &r, &origin);
+    if (turns(a) || a->copies) take_keys(a, ctx, work, kv, &r, &origin);
     Loop g, i;
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
@@ -434,6 +446,14 @@ static void body_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
+/* Functions that only copies of f32 have. */
+static void copies_emit(const Attn *a) {
+    attn_rows_emit(a, "key_rows", false);
+    attn_rows_emit(a, "query_rows", true);
+    attn_round_emit(a, "round_q", true);
+    attn_round_emit(a, "round_kv", false);
+}
+
 /* Functions that only bf16 has. */
 static void narrow_emit(const Attn *a) {
     if (!a->rows_in_place) attn_rows_emit(a, "rows", false);
@@ -452,8 +472,9 @@ static void blocks_emit(const Attn *a) {
     attn_scores_emit(a, "scores");
     attn_scores_emit(a, "values");
     if (a->narrow) narrow_emit(a);
+    if (a->copies) copies_emit(a);
     attn_clear_emit(a, "clear_q", sums_row(a));
-    attn_clear_emit(a, "clear_kv", a->narrow ? a->s.dim : a->kv_row);
+    attn_clear_emit(a, "clear_kv", key_sums_row(a));
     attn_soft_emit(a);
     products_emit(a);
     queries_emit(a);
@@ -465,6 +486,7 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     a.parts = parts_of(s);
     attn_cut_strips(&a, attn_grad_strip_queries(s), ATTN_GRAD_STRIP_KEYS);
     a.tiles &= a.narrow || a.strips > 1;
+    a.copies = !a.tiles && attn_heads_apart(s, false);
     attn_pack_emit(&a);
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);

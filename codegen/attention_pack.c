@@ -185,7 +185,7 @@ static void round_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
     LLVMValueRef mask = attn_width_mask(a, width);
     LLVMValueRef from = scratch_at(a, emit_param(e, 0), r, c, a->s.dim);
     LLVMValueRef to = attn_memory_at(a, emit_param(e, 1), r, c, stride);
-    emit_store_narrow(e, DT_BF16, emit_load(e, e->vf32, from, mask, 4), to, mask);
+    attn_store(a, emit_load(e, e->vf32, from, mask, 4), to, mask);
 }
 
 void attn_round_emit(const Attn *a, const char *part, bool from_q) {

@@ -21,7 +21,7 @@ void attn_fetch(const Attn *a, LLVMValueRef ptr, LLVMValueRef rows, int64_t row)
 /* name.PART(ptr, rows): clears `rows` rows of dim f32 values, `stride` apart. */
 void attn_clear_emit(const Attn *a, const char *part, int64_t stride);
 
-/* For bf16, and f32 in tiles. Rows of q (from_q) or of k and v.
+/* For bf16, f32 in tiles and f32 that is copied. Rows of q (from_q) or of k and v.
  * name.PART(src, dst, rows): dst[rows][words] = src's rows; an odd head gets a 0. */
 void attn_rows_emit(const Attn *a, const char *part, bool from_q);
 /* name.PART(src, dst, rows): dst[(rows + 1) / 2][dim] = pairs of src's rows 2i, 2i + 1;
@@ -44,7 +44,7 @@ void attn_pair_strips_emit(const Attn *a, const char *part);
 /* name.PART(src, dst, rows): dst's rows = src, f32, rounded for bf16, which has strips of 16 numbers
  * of the head, each with the rows of all blocks of keys. */
 void attn_round_strips_emit(const Attn *a, const char *part);
-/* name.PART(src, dst, rows): dst's rows = src[rows][dim], f32, rounded. */
+/* name.PART(src, dst, rows): dst's rows = src[rows][dim], f32, rounded for bf16. */
 void attn_round_emit(const Attn *a, const char *part, bool from_q);
 
 #endif

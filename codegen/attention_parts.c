@@ -18,6 +18,10 @@ int64_t attn_words(const AttnShape *s) {
     return s->dt == DT_BF16 ? (s->dim + 1) / 2 : s->dim;
 }
 
+bool attn_heads_apart(const AttnShape *s, bool kv) {
+    return s->dt == DT_F32 && (kv ? s->kv_heads : s->heads) > 1;
+}
+
 int64_t attn_tiled_dim(const AttnShape *s) {
     return round_up(s->dim, 2 * TILE_SIDE);
 }
@@ -142,10 +146,14 @@ void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRe
         emit_store(a->e, value, ptr, mask, 4);
 }
 
+int64_t attn_key_row(const Attn *a) {
+    if (a->rows_in_place) return a->kv_row / 2;
+    return a->narrow || a->copies ? a->words : a->kv_row;
+}
+
 void attn_scores_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
-    int64_t row = a->rows_in_place ? a->kv_row / 2 : a->narrow ? a->words : a->kv_row;
-    GemmStrides s = {row, 1, a->bq, a->bq, a->narrow};
+    GemmStrides s = {attn_key_row(a), 1, a->bq, a->bq, a->narrow};
     attn_func(a, part, "pppi");
     gemm_emit(e, &s, GEMM_SET, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), NULL,
               emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->words));

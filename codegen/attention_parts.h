@@ -23,7 +23,9 @@ typedef struct Attn {
     bool tiles;         /* which tile registers multiply; f32 only in strips */
     int tile_parts;     /* a number in tiles is the sum of so many of bf16 */
     bool rows_in_place; /* those of keys and values, by tile registers */
-    int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of a part */
+    bool
+        copies; /* f32 by multiply-adds: products have copies of what heads have in memory */
+    int64_t words; /* of 4 bytes in a packed row: dim of f32, or pairs of a part */
     double times;  /* factor of a block's scores of bf16, for powers of two; else 1 */
     int64_t parts; /* of the keys; see attn_key_parts */
     double least;  /* multiply-adds below which it stays on one thread */
@@ -36,6 +38,9 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s);
 int64_t attn_block_queries(const AttnShape *s, int vl);
 /* Words of 4 bytes of a packed row of keys or values: one of f32, or two numbers of bf16. */
 int64_t attn_words(const AttnShape *s);
+/* Do rows of a head lie apart, of queries or (kv) of keys? Rows of f32 that are, say, 3072 bytes apart
+ * meet in a quarter of the first cache, so multiply-adds take copies, in which they are neighbours. */
+bool attn_heads_apart(const AttnShape *s, bool kv);
 /* Numbers of a head as tiles have them, in rows as well as in pairs; and of how many of bf16 a
  * number there is the sum (emit_split_bf16): 1, or BF16_PARTS of f32. */
 int64_t attn_tiled_dim(const AttnShape *s);
@@ -63,6 +68,8 @@ LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
 void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
 
+/* Words from key to key as products find keys and values. */
+int64_t attn_key_row(const Attn *a);
 /* name.PART(x, packed, s, keys): S = x[keys][words] packed[words][bq]. With bf16 x is in
  * scratch, unless rows_in_place; with f32 the packed factor has been multiplied by scale
  * already. */

@@ -167,8 +167,8 @@ void attn_strips_emit(const Attn *a) {
     AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, p.b);
     AttnRange range = attn_range(a, &origin, p.i0, p.rows);
     Queries q = {.a = a, .x = attn_forward_scratch(a), .work = work};
-    q.keys = attn_key_tiles(a, work, zero);
-    q.values = attn_value_tiles(a, work, zero);
+    q.keys = attn_kept_keys(a, work, zero);
+    q.values = attn_kept_values(a, work, zero);
     q.at = attn_strip_masks_of(a, ctx, FORWARD_RNG, FORWARD_FIRST, &origin, p.b, p.h,
                                p.i0, p.rows);
     LLVMValueRef rows = attn_element(a, attn_slot(a, ctx, FORWARD_Q), p.q_at);
