@@ -64,7 +64,7 @@ PassOptions pass_options_default(void) {
                          .beta1 = 0.9,
                          .beta2 = 0.95,
                          .eps = 1e-8,
-                         .tile_bytes = 100 << 20,
+                         .tile_bytes = 200 << 20,
                          .tile_rows = 128,
                          .zero_axes = ""};
 }

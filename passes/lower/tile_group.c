@@ -261,10 +261,35 @@ static bool all_fit(const TileGroup *g, int64_t tile_rows) {
     return true;
 }
 
+/* What elementwise ops and reductions alone make and read is one kernel, and in no memory. */
+static bool meets_product(const Value *v) {
+    bool meets = op_has(v->def, F_DENSE);
+    for (const Op *op = v->def->next; op && !meets; op = op->next)
+        for (int i = 0; i < op->nin; i++) meets |= op->in[i] == v && op_has(op, F_DENSE);
+    return meets;
+}
+
+/* Bytes that a row has in memory, of all large values: those of one size take each other's place, as
+ * a gradient that is made of them row by row does; one of another type is there beside them. */
+static int64_t bytes_a_row(const TileGroup *g) {
+    int64_t size[8], sizes = 0, total = 0;
+    for (const Op *op = g->f->first; op; op = op->next)
+        for (int i = 0; g->has[op->id] && i < op->nout; i++) {
+            const Value *v = op->out[i];
+            int64_t bytes = type_bytes(&v->ty) / g->rows;
+            bool known = !g->large[v->id] || !meets_product(v);
+            for (int64_t n = 0; n < sizes; n++) known |= size[n] == bytes;
+            if (known || sizes == ARRAY_LEN(size)) continue;
+            size[sizes++] = bytes;
+            total += bytes;
+        }
+    return MAX(total, 1);
+}
+
 /* The most rows within the bytes, else the fewest beyond: of those that tile the seed. */
 static bool choose_rows(TileGroup *g, const Value *seed, const PassOptions *o) {
-    int64_t row_bytes = MAX(type_bytes(&seed->ty) / g->rows, 1), suffix = 1, best = 0;
-    int64_t most = o->tile_bytes / row_bytes, least = MAX(o->tile_rows, 1);
+    int64_t suffix = 1, best = 0, most = o->tile_bytes / bytes_a_row(g),
+            least = MAX(o->tile_rows, 1);
     for (int d = g->lead[seed->id] - 1; d >= 0; suffix *= seed->ty.dim[d], d--) {
         int64_t n = seed->ty.dim[d];
         for (int64_t parts = 1; parts <= n; parts++) {
@@ -290,14 +315,6 @@ static bool find_with(TileGroup *g, const Value *seed, int lead, const PassOptio
     g->large[seed->id] = true;
     g->rows = rows_of(&seed->ty, lead);
     return grow(g) && g->has[seed->def->id] && all_sound(g) && choose_rows(g, seed, o);
-}
-
-/* What elementwise ops and reductions alone make and read is one kernel, and in no memory. */
-static bool meets_product(const Value *v) {
-    bool meets = op_has(v->def, F_DENSE);
-    for (const Op *op = v->def->next; op && !meets; op = op->next)
-        for (int i = 0; i < op->nin; i++) meets |= op->in[i] == v && op_has(op, F_DENSE);
-    return meets;
 }
 
 bool tile_group_find(TileGroup *g, const Value *seed, const PassOptions *o) {
