@@ -74,14 +74,6 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return b;
 }
 
-/* Copies rows of a block of keys, or their values, to float `at` of scratch. */
-static LLVMValueRef copy_rows(const Attn *a, LLVMValueRef work, int64_t at,
-                              LLVMValueRef rows, LLVMValueRef keys) {
-    LLVMValueRef to = emit_at(a->e, a->e->f32, work, at);
-    attn_call(a, "rows", (LLVMValueRef[]){rows, to, keys}, 3);
-    return to;
-}
-
 /* One block of `keys` keys, the first of them `from`. */
 static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
                       LLVMValueRef keys) {
@@ -91,12 +83,13 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     const bool kept = attn_keeps_values(a);
-    if (a->copies && kept) {
+    if (a->copies) {
         k = attn_kept_keys(a, b->work, from);
         v = attn_kept_values(a, b->work, from);
-    } else if (a->copies || (a->narrow && !a->rows_in_place)) {
-        k = copy_rows(a, b->work, x.k, k, keys);
-        if (a->copies) v = copy_rows(a, b->work, x.v, v, keys);
+    } else if (a->narrow && !a->rows_in_place) {
+        LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
+        attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
+        k = k_rows;
     }
     attn_block_scores(a, k, b->packed, b->scores, keys, ahead, from, &b->queries);
     LLVMValueRef rounded = emit_at(e, e->f32, b->work, x.p);
@@ -292,7 +285,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     a.parts = attn_forward_parts(s, a.q_blocks);
     if (attn_keeps_values(&a)) attn_cut_strips(&a, a.bq, a.narrow ? a.bk : a.bk / 2);
     a.tiles &= a.narrow || a.strips > 1;
-    a.copies = !a.tiles && attn_heads_apart(s, true);
+    a.copies = attn_copies_keys(&a);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
     if (a.tiles)

@@ -23,7 +23,7 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
     x.delta = take(end, bq);
     x.lse = take(end, bq);
     const bool narrow = s->dt == DT_BF16;
-    if (!narrow && !attn_heads_apart(s, false)) return x;
+    if (!narrow && !attn_copies_pay(s, s->heads, ATTN_GRAD_COPIED_QUERIES)) return x;
     x.dq = take(end, bq * s->dim);
     x.dk = take(end, s->tk * s->dim);
     x.dv = take(end, s->tk * s->dim);

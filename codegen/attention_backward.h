@@ -32,6 +32,8 @@ typedef struct BackwardScratch {
     int64_t k_pairs, q_pairs, do_pairs, p_rows, ds_rows, ds_pairs;
     int64_t dq, dk, dv, k_tiles, floats;
 } BackwardScratch;
+/* Fewer queries than that take as long with copies as without. */
+enum { ATTN_GRAD_COPIED_QUERIES = 256 };
 BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq);
 
 /* name.soft(s, ds, work, keys, rng, index): P and dS of S and dP. */

@@ -23,6 +23,18 @@ static bool has_room_for_values(const AttnShape *s, int64_t parts) {
     return !s->window && parts == 1;
 }
 
+/* With 512 queries it takes 4 % longer than without copies, with 1024 6 % less. */
+enum { COPIED_QUERIES = 1024 };
+
+static bool copies_keys(const AttnShape *s, int64_t parts) {
+    return has_room_for_values(s, parts) &&
+           attn_copies_pay(s, s->kv_heads, COPIED_QUERIES);
+}
+
+bool attn_copies_keys(const Attn *a) {
+    return !a->tiles && copies_keys(&a->s, a->parts);
+}
+
 bool attn_keeps_values(const Attn *a) {
     return (a->tiles || a->copies) && has_room_for_values(&a->s, a->parts);
 }
@@ -41,7 +53,6 @@ static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq, int64_t bloc
     x.sum = x.max + bq;
     x.decay = x.sum + bq;
     x.k = align_up(x.decay + bq);
-    if (!attn_heads_apart(s, true)) blocks = 0;
     x.v = x.k + blocks * block_words(s, false);
     x.floats = align_up(x.v + blocks * block_words(s, false));
     return x;
@@ -51,11 +62,12 @@ static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq, int64_t bloc
 static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips) {
     ForwardScratch x = {0};
     const int64_t block = bq * strips, parts = attn_tile_parts(s);
-    bool kept =
-        has_room_for_values(s, attn_forward_parts(s, (s->tq + block - 1) / block));
+    const int64_t key_parts = attn_forward_parts(s, (s->tq + block - 1) / block);
+    bool kept = has_room_for_values(s, key_parts);
     const int64_t dim = attn_tiled_dim(s);
     const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
-    if (strips == 1 && parts > 1) return plain_scratch(s, bq, blocks);
+    if (strips == 1 && parts > 1)
+        return plain_scratch(s, bq, copies_keys(s, key_parts) ? blocks : 0);
     x.out = x.packed + dim / 2 * parts * bq;
     x.s = x.out + dim * bq;
     x.p = x.s + ATTN_BLOCK_KEYS * bq;

@@ -4,7 +4,7 @@
  * then dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands are used as they are in
  * memory. The factor `scale` enters through the packed dO and delta, log2(e) through the
  * packed Q.
- *   Where heads lie apart in memory (attn_heads_apart), K and V of a head, Q and dO of a block are
+ *   Where heads lie apart in memory (attn_copies_pay), K and V of a head, Q and dO of a block are
  * copied, and sums are in scratch until they are done.
  *   With bf16 all operands of the products are copied to scratch, in pairs of bf16 along
  * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
@@ -486,7 +486,7 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     a.parts = parts_of(s);
     attn_cut_strips(&a, attn_grad_strip_queries(s), ATTN_GRAD_STRIP_KEYS);
     a.tiles &= a.narrow || a.strips > 1;
-    a.copies = !a.tiles && attn_heads_apart(s, false);
+    a.copies = !a.tiles && attn_copies_pay(s, s->heads, ATTN_GRAD_COPIED_QUERIES);
     attn_pack_emit(&a);
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);

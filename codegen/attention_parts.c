@@ -18,8 +18,8 @@ int64_t attn_words(const AttnShape *s) {
     return s->dt == DT_BF16 ? (s->dim + 1) / 2 : s->dim;
 }
 
-bool attn_heads_apart(const AttnShape *s, bool kv) {
-    return s->dt == DT_F32 && (kv ? s->kv_heads : s->heads) > 1;
+bool attn_copies_pay(const AttnShape *s, int64_t heads, int64_t queries) {
+    return s->dt == DT_F32 && heads > 1 && s->tq >= queries;
 }
 
 int64_t attn_tiled_dim(const AttnShape *s) {

@@ -38,9 +38,10 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s);
 int64_t attn_block_queries(const AttnShape *s, int vl);
 /* Words of 4 bytes of a packed row of keys or values: one of f32, or two numbers of bf16. */
 int64_t attn_words(const AttnShape *s);
-/* Do rows of a head lie apart, of queries or (kv) of keys? Rows of f32 that are, say, 3072 bytes apart
- * meet in a quarter of the first cache, so multiply-adds take copies, in which they are neighbours. */
-bool attn_heads_apart(const AttnShape *s, bool kv);
+/* Has multiplying f32 by fma more of copies of one of so many heads, in which rows are neighbours, than
+ * it costs to make them once for all queries, at least `queries`? Rows in memory that are, say, 3072
+ * bytes apart meet in a quarter of the first cache. */
+bool attn_copies_pay(const AttnShape *s, int64_t heads, int64_t queries);
 /* Numbers of a head as tiles have them, in rows as well as in pairs; and of how many of bf16 a
  * number there is the sum (emit_split_bf16): 1, or BF16_PARTS of f32. */
 int64_t attn_tiled_dim(const AttnShape *s);

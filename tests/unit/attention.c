@@ -280,6 +280,26 @@ TEST_LIMIT(several_blocks_8, 300) {
     several_blocks(8);
 }
 
+/* As many queries as make products have copies of f32: forward from 1024 on, backward from 256. */
+static void copies(int vl) {
+    AttnShape whole = shape(1, 1060, 1060, 2, 2, 24), some = shape(1, 300, 330, 4, 2, 20);
+    threads = 1;
+    compare(&whole, 0, vl);
+    some.window = 100;
+    some.dropout = 0.1;
+    compare(&some, 30, vl);
+    threads = 3; /* backward in parts of the keys */
+    compare(&whole, 0, vl);
+}
+
+TEST_LIMIT(copies_16, 300) {
+    copies(16);
+}
+
+TEST_LIMIT(copies_8, 300) {
+    copies(8);
+}
+
 static void grouped_heads(int vl) {
     AttnShape grouped = shape(2, 70, 70, 6, 2, 24), one = shape(2, 37, 37, 4, 1, 80);
     threads = 2;
