@@ -171,11 +171,13 @@ TEST_LIMIT(plain_mpirun, 120) {
     FamilyText t = family_text(mem(), 0);
     const char *folder = family_folder(mem(), 0);
     /* tokens come one by one, and mpirun puts the other stream's lines anywhere between them */
-    const char *words =
-        arena_printf(mem(),
-                     "sh -c '%s predict %s --greedy --tokens --threads 1 "
-                     "--max_new_tokens 20 --prompt_tokens %s 2>/dev/null'",
-                     stator_program(), folder, numbers(t.token, FAMILY_PROMPT));
+    const char *script = in_temp("predict.sh");
+    write_text(script,
+               arena_printf(mem(),
+                            "exec '%s' predict '%s' --greedy --tokens --threads 1 "
+                            "--max_new_tokens 20 --prompt_tokens %s 2>/dev/null\n",
+                            stator_program(), folder, numbers(t.token, FAMILY_PROMPT)));
+    const char *words = arena_printf(mem(), "sh %s", script);
     EXPECT_MPI(2, "", words);
     EXPECT_PART(mpi_said(), numbers(t.token + FAMILY_PROMPT, 15));
     EXPECT_MPI(2, "",
