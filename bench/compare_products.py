@@ -73,10 +73,12 @@ def main():
     p.add_argument("--type", choices=("f32", "bf16"), default="f32")
     p.add_argument("--models", default="gpt2_124m,llama_110m")
     p.add_argument("--rows", type=int, default=4096)
-    p.add_argument("--tile", type=int, default=512)
+    p.add_argument("--tile", type=int, default=0)
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--rounds", type=int, default=3)
     a = p.parse_args()
+    # the rows of logits that a step has at a time (context.tile_size)
+    a.tile = a.tile or (1024 if a.type == "f32" else 512)
     import torch
     torch.set_num_threads(a.threads)
     dtype = torch.float32 if a.type == "f32" else torch.bfloat16

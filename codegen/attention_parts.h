@@ -23,9 +23,8 @@ typedef struct Attn {
     bool tiles;         /* which tile registers multiply; f32 only in strips */
     int tile_parts;     /* a number in tiles is the sum of so many of bf16 */
     bool rows_in_place; /* those of keys and values, by tile registers */
-    bool
-        copies; /* f32 by multiply-adds: products have copies of what heads have in memory */
-    int64_t words; /* of 4 bytes in a packed row: dim of f32, or pairs of a part */
+    bool copies;        /* products of f32 by fma read copies of heads */
+    int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of a part */
     double times;  /* factor of a block's scores of bf16, for powers of two; else 1 */
     int64_t parts; /* of the keys; see attn_key_parts */
     double least;  /* multiply-adds below which it stays on one thread */
