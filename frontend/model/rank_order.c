@@ -57,10 +57,13 @@ void mesh_set_order(Mesh *m, int64_t stages, const RankOrder *order) {
     m->norder = 0;
     if (!memcmp(order, &usual, sizeof usual)) return;
     for (int k = 0; k < RANK_WORDS; k++) {
-        int a = axis_named(m, rank_word_name[order->word[k]]);
-        int inner = order->word[k] == RANK_CP ? axis_named(m, "up") : m->naxes;
+        RankWord word = order->word[k];
+        int a = axis_named(m, rank_word_name[word]);
+        int inner = word == RANK_CP ? axis_named(m, "up") : m->naxes;
+        int outer = word == RANK_DP ? axis_named(m, "rp") : m->naxes;
         if (inner < m->naxes) all[n++] = (uint8_t)inner;
-        if (a < m->naxes || order->word[k] == RANK_PP) all[n++] = (uint8_t)a;
+        if (a < m->naxes || word == RANK_PP) all[n++] = (uint8_t)a;
+        if (outer < m->naxes) all[n++] = (uint8_t)outer;
     }
     check(n == m->naxes + 1);
     for (int k = 0; k < n; k++)

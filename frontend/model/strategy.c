@@ -42,12 +42,39 @@ int strategy_zero_level(const Config *cfg) {
     return config_wants_shards(cfg) ? levels[asked] : 0;
 }
 
-static void choose_zero(const Config *cfg, Strategy *s) {
+#define SHARE "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
+
+/* Neighbours that split states among them, all parts of a sequence with them. */
+static void choose_groups(Config *cfg, Strategy *s) {
+    int64_t all = s->data * s->context;
+    int64_t each = cfg->parallel_parallel_optimizer_config_optimizer_weight_shard_size;
+    if (each < 0) return;
+    if (each == 1) {
+        s->zero_level = 0;
+        config_note(cfg, SHARE,
+                    "optimizer_weight_shard_size 1: each rank has whole states, as "
+                    "without optimizer_shard");
+        return;
+    }
+    if (each == 0 || all % each || each % s->context)
+        config_refuse(cfg, SHARE, PC "data_parallel",
+                      "a multiple of context_parallel that divides that product; -1: "
+                      "all of them",
+                      "optimizer_weight_shard_size %lld with data_parallel x "
+                      "context_parallel = %lld x %lld",
+                      (long long)each, (long long)s->data, (long long)s->context);
+    s->groups = all / each;
+}
+
+static void choose_zero(Config *cfg, Strategy *s) {
     s->zero_level = strategy_zero_level(cfg);
     if (!s->zero_level) return;
     s->zero_threshold_bytes =
         cfg->parallel_parallel_optimizer_config_parallel_optimizer_threshold * 1024;
-    if (s->data * s->context == 1) s->zero_level = 0;
+    if (s->data * s->context == 1)
+        s->zero_level = 0;
+    else
+        choose_groups(cfg, s);
 }
 
 /* parallel.bucket_size before comm_fusion before gradient_aggregation_group. */
@@ -202,7 +229,7 @@ typedef struct Seeds {
     const Strategy *s;
     Annotation *list;
     int n, cap;
-    const char *batch;  /* axes of samples: "dp", "-" */
+    const char *batch;  /* axes of samples: "dp", "rp.dp", "-" */
     const char *tokens; /* of the sequence, where data are: "cp", "cp.up", "-" */
     const char *seq;    /* where activations are */
     const char *ring;   /* where queries are inside attention: "cp", "-" */
@@ -371,7 +398,9 @@ static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
 }
 
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
-    Seeds k = {.mem = m->mem, .s = s, .batch = s->own_data ? "-" : "dp"};
+    int64_t groups = MAX(s->groups, 1);
+    const char *samples = groups > 1 ? "rp.dp" : "dp";
+    Seeds k = {.mem = m->mem, .s = s, .batch = s->own_data ? "-" : samples};
     k.tokens = k.seq = k.ring = "-";
     apply_stages(s, m, o);
     o->remake = s->remake;
@@ -383,7 +412,8 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     o->remake_axes = s->slice_kept ? "tp" : NULL;
     if (s->data * s->context * s->tensor == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;
-    add_axis(&m->mesh, "dp", s->data);
+    if (groups > 1) add_axis(&m->mesh, "rp", groups);
+    add_axis(&m->mesh, "dp", s->data / groups);
     add_axis(&m->mesh, "cp", hybrid ? s->ring : s->context);
     if (hybrid) add_axis(&m->mesh, "up", s->context / s->ring);
     add_axis(&m->mesh, "tp", s->tensor);

@@ -7,9 +7,10 @@
 #include "frontend/model/stage_layers.h"
 #include "passes/passes.h"
 
-/* Axes of the mesh, outermost first: dp replicas, cp parts of the sequence, up the inner
- * parts of a sequence when both algorithms of context parallelism are combined, tp parts of
- * matrices and heads. How ranks are numbered by these and the stage is rank_order. */
+/* Axes of the mesh, outermost first: rp groups of replicas, where there are several and each splits
+ * states for itself, dp replicas (of a group), cp parts of the sequence, up the inner parts of a
+ * sequence when both algorithms of context parallelism are combined, tp parts of matrices and
+ * heads. How ranks are numbered by these and the stage is rank_order. */
 #define SCHEDULE_MAX_BYTES (64u << 20)
 
 /* What ranks are counted by: parallel_config.rank_order has each once, neighbours first. */
@@ -24,6 +25,7 @@ const char *rank_order_text(Arena *mem, const RankOrder *order); /* "tp-cp-dp-pp
 typedef struct Strategy {
     RankOrder order;
     int64_t data, context, tensor;
+    int64_t groups; /* of replicas, axis rp; 0 and 1: they are one group */
     int64_t ring; /* parts of a sequence whose keys go round; context / ring are exchanged
                         against heads (all-to-all) */
     int64_t stages; /* of the pipeline; each has `chunks` parts of the model */

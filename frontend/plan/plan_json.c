@@ -44,6 +44,7 @@ static void add_strategy(const Plan *p, Text *s) {
                               {"context_parallel", t->context},
                               {"ring", t->ring},
                               {"optimizer_level", t->zero_level},
+                              {"state_groups", MAX(t->groups, 1)},
                               {"bucket_bytes", t->bucket_bytes}};
     add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
     add_flag(s, "sequence_parallel", t->sequence_parallel);

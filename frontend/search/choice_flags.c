@@ -5,6 +5,7 @@
 #define PC     "parallel_config."
 #define SHARD  PC "optimizer_shard"
 #define INNER  PC "ulysses_degree_in_cp"
+#define SHARE  "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
 #define METHOD "recompute_config.recompute_method"
 
 typedef struct Flags {
@@ -119,6 +120,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
         add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);
     else if (config_given(s->o.cfg, knob_key[KNOB_ZERO]))
         add_flag(&f, knob_key[KNOB_ZERO], "auto");
+    if (config_given(s->o.cfg, SHARE)) add_flag(&f, SHARE, "-1");
     add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
     add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
     if (c->inside)

@@ -6,6 +6,7 @@
 #define PC     "parallel_config."
 #define SHARD  PC "optimizer_shard"
 #define INNER  PC "ulysses_degree_in_cp"
+#define SHARE  "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
 #define METHOD "recompute_config.recompute_method"
 
 const char *const knob_key[KNOBS] = {
@@ -87,6 +88,9 @@ static void refuse_flags(const Config *cfg) {
         cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM)
         config_refuse(cfg, METHOD, NULL, "leave it out, or block",
                       "a search takes layers that are computed again one by one");
+    if (config_by_flag(cfg, SHARE))
+        config_refuse(cfg, SHARE, NULL, "leave it out, and try sizes with stator plan",
+                      "a search splits states over all replicas, or none");
     if (cfg->parallel_config_noop_layers.n)
         config_refuse(cfg, PC "noop_layers", NULL, "num_layers without them",
                       "a search does not take layers that do not exist");

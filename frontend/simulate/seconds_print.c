@@ -8,6 +8,8 @@ static const struct {
     const char *axis, *words;
 } axis_words[] = {
     {"dp", "data parallel"},
+    {"rp", "data parallel"},
+    {"rp.dp", "data parallel"},
     {"tp", "tensor parallel"},
     {"cp", "context parallel"},
     {"up", "context parallel"},

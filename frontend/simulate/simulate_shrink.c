@@ -47,7 +47,8 @@ static int64_t parts_of_entries(const Strategy *t) {
     const struct {
         const char *axis;
         int64_t size;
-    } axes[] = {{"dp", t->data},
+    } axes[] = {{"rp", MAX(t->groups, 1)},
+                {"dp", t->data / MAX(t->groups, 1)},
                 {"cp", hybrid ? t->ring : t->context},
                 {"up", hybrid ? t->context / t->ring : 1},
                 {"tp", t->tensor}};

@@ -19,6 +19,7 @@ static const char *const keys[] = {PC "data_parallel",
                                    PC "num_layers_in_last_pipeline_stage",
                                    "parallel.enable_parallel_optimizer",
                                    ZERO "optimizer_level",
+                                   ZERO "optimizer_weight_shard_size",
                                    ZERO "parallel_optimizer_threshold"};
 
 bool predict_strategy_key(const char *key) {
