@@ -145,7 +145,9 @@ int seed_replaces(const Module *m, const Annotation *by, const Annotation *old);
 /* propagate_params.c: gives arguments of the model that are open the placement of their
  * uses. */
 void follow_uses(Module *m, Func *model, const bool *open);
-/* zero.c: the type of a state (or gradient) of a flattened parameter. */
+/* zero.c: the axes that states are split over; fails with EXIT_CONFIG when the mesh lacks one. */
+Axes zero_axes_of(const Module *m, const PassOptions *o);
+/* The type of a state (or gradient) of a flattened parameter. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat);
 /* Are the parameters of levels 1 and 2 stored in parts between steps, as at level 3, so that
  * the first forward gathers them while it computes? A program without gradients that reads

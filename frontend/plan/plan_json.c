@@ -44,11 +44,11 @@ static void add_strategy(const Plan *p, Text *s) {
                               {"context_parallel", t->context},
                               {"ring", t->ring},
                               {"optimizer_level", t->zero_level},
-                              {"state_groups", MAX(t->groups, 1)},
                               {"bucket_bytes", t->bucket_bytes}};
     add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
     add_flag(s, "sequence_parallel", t->sequence_parallel);
     add_flag(s, "vocab_parallel", t->vocab_parallel);
+    if (t->groups > 1) text_add(s, ", \"state_groups\": %lld", (long long)t->groups);
     if (p->m->mesh.norder)
         text_add(s, ", \"rank_order\": \"%s\"", rank_order_text(s->mem, &t->order));
     text_add(s, "}");

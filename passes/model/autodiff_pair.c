@@ -25,10 +25,12 @@ Value *grad_zeros(Builder *b, const Type *ty) {
 void grad_place(const PassOptions *o, const Func *f, int i, Value *grad) {
     if (!grad || !grad->def) return;
     const Type *ty = &f->arg[i]->ty;
-    if (arg_float(f, i, "zero", 0) >= 2)
-        grad->ty = zero_type(f->mod, o, ty);
-    else
+    if (arg_float(f, i, "zero", 0) < 2) {
         grad_lie_like(grad, ty);
+        return;
+    }
+    grad->ty = zero_type(f->mod, o, ty);
+    grad->ty.open_sum = true; /* copies over other axes add theirs at the end of the step */
 }
 
 /* ---- the arguments of f ---- */

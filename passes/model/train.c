@@ -264,11 +264,14 @@ static void run_loop(Train *t, int64_t first, int64_t times) {
 
 /* Is there a gradient whose sum over copies is left for the end of the step? */
 static bool sums_at_end(const Train *t) {
-    bool split = false;
+    Axes split = 0;
     for (int i = 0; i < t->grad->narg; i++) {
-        split |= arg_is_batch(t->grad, i) && type_is_split(&t->grad->arg[i]->ty);
+        const Type *ty = &t->grad->arg[i]->ty;
+        for (int d = 0; d < ty->rank && arg_is_batch(t->grad, i); d++)
+            split |= ty->split[d];
     }
-    return split && t->o->zero_level <= 1;
+    if (t->o->zero_level > 1) split &= (Axes)~zero_axes_of(t->m, t->o);
+    return splitting_axes(&t->m->mesh, split) != 0;
 }
 
 static void run_micro_batches(Train *t, int64_t n) {

@@ -7,7 +7,8 @@
  * matrix, which cost nothing on a rank when there is no padding; at level 3 the parts are
  * gathered before that. What is then split over the replicas follows from the level: 1
  * the states (see train.c), 2 the gradient too (see autodiff.c), 3 the parameter itself.
- * Attribute `global` has its shape, `zero` the level. */
+ * Replicas over other axes than option zero_axes split it likewise; gradients stay partial sums
+ * over these until the step ends. Attribute `global` has its shape, `zero` the level. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 
@@ -118,14 +119,18 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     func_arg_set_int(f, i, "zero", o->zero_level);
 }
 
-void pass_zero(Module *m, const PassOptions *o) {
+Axes zero_axes_of(const Module *m, const PassOptions *o) {
     Axes copies = 0;
-    if (!o->zero_level) return;
-    if (!mesh_axes_parse(&m->mesh, o->zero_axes, &copies)) {
+    if (o->zero_level && !mesh_axes_parse(&m->mesh, o->zero_axes, &copies)) {
         fail(EXIT_CONFIG, "optimizer shard over '%s': not axes of the mesh",
              o->zero_axes);
     }
-    copies = splitting_axes(&m->mesh, copies);
+    return splitting_axes(&m->mesh, copies);
+}
+
+void pass_zero(Module *m, const PassOptions *o) {
+    Axes copies = zero_axes_of(m, o);
+    if (!o->zero_level) return;
     for (Func *f = m->first; f; f = f->next) {
         for (int i = 0; f->role == ROLE_MODEL && i < f->narg; i++) {
             if (is_param(f, i)) flatten(m, f, i, o, copies);
@@ -137,9 +142,7 @@ void pass_zero(Module *m, const PassOptions *o) {
  * parameter, and of its gradient. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat) {
     Type t = *flat;
-    Axes copies = 0;
-    mesh_axes_parse(&m->mesh, o->zero_axes, &copies);
-    copies = splitting_axes(&m->mesh, copies);
+    Axes copies = zero_axes_of(m, o);
     for (int d = 0; d < t.rank - 1; d++) copies &= (Axes)~t.split[d];
     t.split[t.rank - 1] = copies;
     return t;

@@ -365,8 +365,8 @@ TEST(keys_of_the_documentation_are_known) {
     EXPECT_FAIL(parse("profile: 1"), EXIT_CONFIG, "must be True or False");
     EXPECT_FAIL(parse("context: {jit_level: O1}"), EXIT_CONFIG, "did you mean auto?");
     EXPECT_FAIL(parse("parallel: {parallel_optimizer_config:\n"
-                      "  {optimizer_weight_shard_size: 2}}"),
-                EXIT_CONFIG, "is not there yet");
+                      "  {optimizer_weight_shard_size: -2}}"),
+                EXIT_CONFIG, "must be -1 to 1048576");
     EXPECT_FAIL(parse("train_dataset: {transforms: [{type: Resize}]}"), EXIT_CONFIG,
                 "is not there yet");
     EXPECT_FAIL(parse("callbacks:\n  - {type: MFLossMonitor,\n"
