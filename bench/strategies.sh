@@ -15,6 +15,7 @@ trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$work"' EXIT
 
 pc=--parallel_config
 level=--parallel.parallel_optimizer_config.optimizer_level
+share=--parallel.parallel_optimizer_config.optimizer_weight_shard_size
 scheduler=--parallel.pipeline_config.pipeline_scheduler
 recompute=--recompute_config
 
@@ -180,6 +181,7 @@ table_data() {
     ranks_row "... \`optimizer_level: level1\`" 4 1 2 "${zero[@]}" level1
     ranks_row "... \`optimizer_level: level2\`" 4 1 2 "${zero[@]}" level2
     ranks_row "... \`optimizer_level: level3\`" 4 1 2 "${zero[@]}" level3
+    ranks_row "... ... \`optimizer_weight_shard_size: 2\`" 4 1 2 "${zero[@]}" level3 "$share" 2
 }
 
 table_overlap() {

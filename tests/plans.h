@@ -43,6 +43,7 @@ static inline Config *plan_config(Arena *mem, const char *yaml, const char *keys
         {"emb_dp", "parallel_config.vocab_emb_dp"},
         {"threshold", "parallel.parallel_optimizer_config.parallel_optimizer_threshold"},
         {"zero", "parallel.parallel_optimizer_config.optimizer_level"},
+        {"shard", "parallel.parallel_optimizer_config.optimizer_weight_shard_size"},
         {"type", "model.model_config.compute_dtype"},
         {"again", "recompute_config.recompute"},
         {"select", "recompute_config.select_recompute"},

@@ -88,7 +88,8 @@ static void refuse_flags(const Config *cfg) {
         cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM)
         config_refuse(cfg, METHOD, NULL, "leave it out, or block",
                       "a search takes layers that are computed again one by one");
-    if (config_by_flag(cfg, SHARE))
+    if (config_by_flag(cfg, SHARE) &&
+        cfg->parallel_parallel_optimizer_config_optimizer_weight_shard_size != -1)
         config_refuse(cfg, SHARE, NULL, "leave it out, and try sizes with stator plan",
                       "a search splits states over all replicas, or none");
     if (cfg->parallel_config_noop_layers.n)

@@ -30,7 +30,8 @@ void grad_place(const PassOptions *o, const Func *f, int i, Value *grad) {
         return;
     }
     grad->ty = zero_type(f->mod, o, ty);
-    grad->ty.open_sum = true; /* copies over other axes add theirs at the end of the step */
+    grad->ty.open_sum =
+        true; /* copies over other axes add theirs at the end of the step */
 }
 
 /* ---- the arguments of f ---- */

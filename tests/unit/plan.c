@@ -277,6 +277,33 @@ TEST(zero3_gathers_a_layer_each_way_and_reduces_it_once) {
     expect_comm(&p, PLAN_STEP, "all_gather", "dp", 0, 0, 0);
 }
 
+/* Gradients of levels 2 and 3 are summed within a group in every micro-batch, over the groups once a
+ * step; weights are gathered within a group. At level 1 those of norms are summed at one go. */
+TEST(groups_of_replicas_sum_once_a_step) {
+    Arena *mem = arena_new();
+    static const char keys[] =
+        "dp 4 threshold 0 micro 3 parallel.overlap off shard 2 zero ";
+    const int64_t bytes = F32 * (int64_t)LLAMA;
+    for (int level = 1; level <= 3; level++) {
+        Plan p = plan_of(mem, plan_llama, arena_printf(mem, "%slevel%d", keys, level));
+        EXPECT_INT(p.job->strategy.groups, 2);
+        EXPECT(p.m->mesh.axis[0].size == 2 && !strcmp(p.m->mesh.axis[0].name, "rp"));
+        PlanComm within = in_a_step(&p, "reduce_scatter", "dp");
+        PlanComm between = in_a_step(&p, "all_reduce", "rp");
+        PlanComm gather = in_a_step(&p, "all_gather", "dp");
+        int64_t apart = level > 1 ? 0 : F32 * (2 * PLAN_L + 1) * PLAN_C;
+        EXPECT_INT(within.bytes, (level > 1 ? 3 : 1) * bytes - apart);
+        EXPECT(between.bytes == (bytes - apart) / 2 && between.micro_runs == 0);
+        EXPECT(level < 3 ? gather.bytes == bytes / 2 : gather.bytes > 3 * bytes / 2);
+    }
+    EXPECT_FAIL(plan_of(mem, plan_llama, "dp 4 zero level1 shard 3"), EXIT_CONFIG,
+                "a multiple of context_parallel that divides that product");
+    EXPECT_FAIL(plan_of(mem, plan_llama, "dp 2 cp 4 zero level1 shard 2"), EXIT_CONFIG,
+                "a multiple of context_parallel that divides that product");
+    Plan whole = plan_of(mem, plan_llama, "dp 4 zero level2 shard 1");
+    EXPECT_INT(whole.job->strategy.zero_level, 0);
+}
+
 /* Bytes of weights, gradients and states on each of n ranks, by level. With overlap
  * levels 1 and 2 keep parts of the weights between steps too. */
 TEST(optimizer_shards_take_their_share_of_memory) {

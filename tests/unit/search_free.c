@@ -38,6 +38,21 @@ TEST(layers_together_in_a_file_are_free) {
     refused(EXIT_CONFIG, "a search takes layers that are computed again one by one");
 }
 
+#define SHARE "--parallel.parallel_optimizer_config.optimizer_weight_shard_size"
+
+TEST(states_of_groups_in_a_file_are_free) {
+    char *path = file(16, 2,
+                      "parallel: {parallel_optimizer_config: {optimizer_level: level1,\n"
+                      "  optimizer_weight_shard_size: 2}}\n");
+    SEARCH(path, "4", NULL);
+    worked();
+    EXPECT_PART(printed, SHARE "=-1");
+    SEARCH(path, "4", SHARE "=-1");
+    worked();
+    SEARCH(path, "4", SHARE "=2");
+    refused(EXIT_CONFIG, "a search splits states over all replicas, or none");
+}
+
 /* Strategies that were planned, each of which has the text. */
 static int rows_with(const char *part) {
     const char *at = strstr(printed, "(micro-batches x sequences)\n"), *end;

@@ -2,9 +2,9 @@
  * the interpreter. The golden cases give PyTorch's losses; and with dropout, labels that
  * do not count and several documents in a sequence, every combination gives those of one
  * rank with one micro-batch. Lists of combinations that meet every pair of values are
- * run, a part in each test. SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO MICRO BESIDE
- * DROPOUT MASKED DOCUMENTS" runs that one in test `one` (BESIDE: 1 with parallel.overlap;
- * DROPOUT: 0 none, 1 of the embedding, 2 of attention, 3 of residuals, 4 all); SIM_STEPS
+ * run, a part in each test. SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO GROUPS MICRO
+ * BESIDE DROPOUT MASKED DOCUMENTS" runs that one in test `one` (GROUPS: of replicas that split
+ * states each; BESIDE: 1 with parallel.overlap; DROPOUT: 0 none, 1 of the embedding, 2 of attention, 3 of residuals, 4 all); SIM_STEPS
  * ends runs early, SIM_DUMP=folder keeps what each pass made. */
 #include "../pairwise.h"
 #include "../simulated.h"
@@ -20,7 +20,7 @@ enum { NONE, EMBEDDING, ATTENTION, RESIDUAL, ALL, DROPOUTS };
 
 typedef struct Combination {
     const char *name; /* golden case */
-    int dp, tp, cp, ring, sp, vocab, zero, micro, beside;
+    int dp, tp, cp, ring, sp, vocab, zero, groups, micro, beside;
     int dropout, masked, documents;
     DType narrow;
 } Combination;
@@ -28,6 +28,7 @@ typedef struct Combination {
 static Strategy strategy_of(const Combination *c) {
     bool hybrid = c->ring > 1 && c->ring < c->cp;
     return (Strategy){.data = c->dp,
+                      .groups = c->groups,
                       .context = c->cp,
                       .tensor = c->tp,
                       .ring = c->ring,
@@ -51,20 +52,21 @@ static SimChange change_of(const Combination *c) {
 
 static const char *describe(Arena *mem, const Combination *c) {
     return arena_printf(mem,
-                        "%s dp=%d tp=%d cp=%d ring=%d sp=%d vocab=%d zero=%d micro=%d "
-                        "beside=%d dropout=%d masked=%d documents=%d",
+                        "%s dp=%d tp=%d cp=%d ring=%d sp=%d vocab=%d zero=%d groups=%d "
+                        "micro=%d beside=%d dropout=%d masked=%d documents=%d",
                         c->name, c->dp, c->tp, c->cp, c->ring, c->sp, c->vocab, c->zero,
-                        c->micro, c->beside, c->dropout, c->masked, c->documents);
+                        c->groups, c->micro, c->beside, c->dropout, c->masked,
+                        c->documents);
 }
 
-/* The beginnings of both lists meet every pair, that of the wide one 97 % of what three values go
- * together (all of it 99 %); the rest is for the long form. Sanitized, the interpreter is an order of
- * magnitude slower: then a part that meets most pairs is run, in fewer steps. */
+/* The beginnings of both lists meet every pair, and that of the wide one most of what three values
+ * go together; the rest is for the long form. Sanitized, the interpreter is an order of magnitude
+ * slower: then a part that meets most pairs is run, in fewer steps. */
 #ifdef __SANITIZE_ADDRESS__
 enum { GOLDEN = 12, GOLDEN_LONG = 12, WIDE = 20, WIDE_LONG = 20, EVERY_PAIR = 0 };
 enum { GOLDEN_STEPS = 5, STEPS = 2, NARROW_STEPS = 2 };
 #else
-enum { GOLDEN = 24, GOLDEN_LONG = 48, WIDE = 92, WIDE_LONG = 208, EVERY_PAIR = 1 };
+enum { GOLDEN = 34, GOLDEN_LONG = 64, WIDE = 96, WIDE_LONG = 208, EVERY_PAIR = 1 };
 enum { GOLDEN_STEPS = 20, STEPS = 3, NARROW_STEPS = 6 };
 #endif
 
@@ -162,14 +164,15 @@ TEST(references_differ) {
 }
 
 TEST_LIMIT(one, 300) {
-    Combination c = {"gpt2_tiny", 2, 1, 1, 1, 0, 0, 0, 1, 0, NONE, 0, 0};
+    Combination c = {"gpt2_tiny", 2, 1, 1, 1, 0, 0, 0, 1, 1, 0, NONE, 0, 0};
     const char *text = getenv("SIM");
     char name[64];
     if (text) {
-        EXPECT_INT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d %d %d %d", name, &c.dp,
-                          &c.tp, &c.cp, &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro,
-                          &c.beside, &c.dropout, &c.masked, &c.documents),
-                   13);
+        EXPECT_INT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d %d %d %d %d", name,
+                          &c.dp, &c.tp, &c.cp, &c.ring, &c.sp, &c.vocab, &c.zero,
+                          &c.groups, &c.micro, &c.beside, &c.dropout, &c.masked,
+                          &c.documents),
+                   14);
         c.name = name;
     }
     bool plain = !c.dropout && !c.masked && !c.documents;
@@ -200,13 +203,27 @@ enum {
 };
 enum { EXCHANGED, RING, HYBRID }; /* how the parts of a sequence meet in attention */
 
-static const int factor_size[FACTORS] = {2, 4, 3, 3, 3, 2, 2, 4, 3, 2, DROPOUTS, 2, 2};
+enum {
+    LEVELS = 3
+}; /* of ZeRO; factor ZERO has each with one group of replicas and with two */
+
+static const int factor_size[FACTORS] = {2, 4, 3,        3, 3, 2, 2, 1 + 2 * LEVELS,
+                                         3, 2, DROPOUTS, 2, 2};
 
 static Combination combination_of(const int *c, int factors) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
-    Combination k = {
-        models[c[MODEL]], 1 << c[DP],    1 << c[TP], 1 << c[CP], 1, c[SP], c[VOCAB],
-        c[ZERO],          1 << c[MICRO], c[BESIDE],  NONE,       0, 0};
+    bool two = c[ZERO] > LEVELS;
+    Combination k = {.name = models[c[MODEL]],
+                     .dp = 1 << c[DP],
+                     .tp = 1 << c[TP],
+                     .cp = 1 << c[CP],
+                     .ring = 1,
+                     .sp = c[SP],
+                     .vocab = c[VOCAB],
+                     .zero = c[ZERO] - two * LEVELS,
+                     .groups = 1 + two,
+                     .micro = 1 << c[MICRO],
+                     .beside = c[BESIDE]};
     if (c[ALGORITHM] == RING) k.ring = k.cp;
     if (c[ALGORITHM] == HYBRID) k.ring = k.cp / 2;
     if (factors > GOLDEN_FACTORS)
@@ -225,7 +242,7 @@ static bool is_valid(const int *v) {
     if (v[ALGORITHM] == EXCHANGED && c.ring != 1) return false;
     if (heads % (exchanged * c.tp)) return false;
     if ((c.sp || c.vocab) && c.tp == 1) return false;
-    return !c.zero || c.dp * c.cp > 1;
+    return !c.zero || (c.dp % c.groups == 0 && c.dp * c.cp > c.groups);
 }
 
 enum { PARTS = 4 };
