@@ -7,12 +7,8 @@
 static const struct {
     const char *axis, *words;
 } axis_words[] = {
-    {"dp", "data parallel"},
-    {"rp", "data parallel"},
-    {"rp.dp", "data parallel"},
-    {"tp", "tensor parallel"},
-    {"cp", "context parallel"},
-    {"up", "context parallel"},
+    {"dp", "data parallel"},   {"rp", "data parallel"},    {"rp.dp", "data parallel"},
+    {"tp", "tensor parallel"}, {"cp", "context parallel"}, {"up", "context parallel"},
 };
 
 static const Mesh *mesh_of(const Seconds *s) {

@@ -143,3 +143,64 @@ TEST_LIMIT(means_of_replicas, 180) {
     ranks_run(4, config, many, arena_printf(mem(), "%s%s", words, flag));
     expect_as_one(one, many, words);
 }
+
+/* ---- long sequences ---- */
+
+static const char long_yaml[] =
+    "seed: 11\n"
+    "model:\n"
+    "  model_config: {type: %s, vocab_size: 256, seq_length: 2048, hidden_size: 64,\n"
+    "    num_layers: 2, num_heads: 4, %s, attention_probs_dropout_prob: 0.1}\n"
+    "train_dataset: {data_loader: {type: TextFile, dataset_dir: embedded}}\n"
+    "runner_config: {max_steps: 2, batch_size: 2, eval_iters: 0}\n"
+    "lr_schedule: {learning_rate: 3.e-3, warmup_steps: 0}\n";
+
+/* From some hundred tokens of a rank on attention takes copies of heads, and strips of tiles where
+ * there are any: that changes no number, whatever a rank has of the sequence. */
+static void run_long(const char *model, const char *more, const char *type, double within,
+                     const Way *way, int n) {
+    const char *config = in_temp("long.yaml"), *one = in_temp("one"),
+               *many = in_temp("many");
+    double worst = 0;
+    write_text(config, arena_printf(mem(), long_yaml, model, more));
+    ranks_run(1, config, one, type);
+    for (int i = 0; i < n; i++) {
+        int x, y;
+        ranks_run(way[i].ranks, config, many,
+                  arena_printf(mem(), "%s%s", type, way[i].words));
+        const MetricsRow *a = runs_metrics(one, &x), *b = runs_metrics(many, &y);
+        EXPECT(x == 2 && y == 2);
+        for (int k = 0; k < x; k++) {
+            double off = fabs(a[k].loss - b[k].loss) / a[k].loss;
+            worst = fmax(worst, off);
+            if (!(off <= within &&
+                  fabs(a[k].grad_norm - b[k].grad_norm) <= 10 * within * a[k].grad_norm))
+                test_fail(__FILE__, __LINE__,
+                          "%s: step %d has loss %.9g, %.9g on one rank", way[i].words,
+                          k + 1, b[k].loss, a[k].loss);
+        }
+        remove_all(many);
+    }
+    printf("  worst relative loss %.2g\n", worst);
+}
+
+TEST_LIMIT(long_sequences, 180) {
+    static const Way of[] = {
+        {2, DEGREES(1, 1, 2) RING MICRO(1, 2)},
+        {2, DEGREES(1, 2, 1) MICRO(2, 1) "--parallel_config.sequence_parallel True "},
+        {4, DEGREES(1, 1, 4) HYBRID MICRO(1, 2)},
+    };
+    run_long("GPT2Config", "dropout_prob: 0.1", "", 1e-5, of, ARRAY_LEN(of));
+}
+
+TEST_LIMIT(long_sequences_behind_a_window, 180) {
+    static const Way of[] = {
+        {2, DEGREES(1, 1, 2) MICRO(1, 2)},
+        {2, DEGREES(1, 1, 2) RING MICRO(1, 2)},
+        {2, DEGREES(1, 2, 1) MICRO(1, 2) "--recompute_config.recompute True "},
+    };
+    static const char more[] = "n_kv_heads: 2, sliding_window: 700";
+    run_long("LlamaConfig", more, "", 1e-5, of, ARRAY_LEN(of));
+    run_long("LlamaConfig", more, "--model.model_config.compute_dtype bfloat16 ", 2e-3,
+             of, 1);
+}
