@@ -194,6 +194,9 @@ int plan_threads(const Config *cfg, const Machine *m, int ranks);
 Timeline plan_time_timeline(Arena *mem, const Plan *p);
 void plan_print_time(const Plan *p, Text *out);
 void plan_json_time(const Plan *p, Text *out);
+/* plan_costs.c: the largest costs of its time, and keys that would lower them. */
+void plan_print_costs(const Plan *p, Text *out);
+void plan_json_costs(const Plan *p, Text *out);
 
 /* Memory of a process beside its plan and the batches: what libraries, MPI, the compiler
  * and the data source keep. Measured 12 to 33 MB; more is stated, so that `plan` and

@@ -1,7 +1,6 @@
 /* plan_time.c - seconds of a step on a machine, for people and for programs. */
 #include "base/json.h"
 #include "frontend/plan/plan.h"
-#include <stdlib.h>
 #include <unistd.h>
 
 int plan_threads(const Config *cfg, const Machine *m, int ranks) {
@@ -63,54 +62,6 @@ static void add_stage(const StageTime *t, Text *out) {
     text_add(out, "\n");
 }
 
-/* What the ranks' time goes into, and what would lower it. */
-typedef struct Cost {
-    const char *name, *lowers;
-    double seconds; /* of a rank, on average */
-} Cost;
-enum { WAITING = WORK_KINDS, COSTS, COSTS_SHOWN = 5 };
-
-static const char *const lowers[COSTS] = {
-    [WORK_PRODUCTS] = "compute_dtype bfloat16; less that is recomputed",
-    [WORK_ATTENTION] =
-        "context_parallel shares it; sliding_window; compute_dtype bfloat16",
-    [WORK_KERNELS] =
-        "sequence_parallel shares norms and dropout; fewer layers recomputed",
-    [WORK_UPDATE] = "optimizer_shard shares it over the replicas",
-    [WORK_COPIES] = "more micro-batches a step: rounded weights are made once",
-    [WORK_MESSAGES] =
-        "fewer ranks in model_parallel, on one host; optimizer_level level1 "
-        "with several micro-batches; parallel.overlap thread",
-    [WAITING] = "more micro-batches (micro_batch_num), pp_interleave_num, a zero_bubble "
-                "schedule, num_layer_list",
-};
-
-static int by_seconds(const void *a, const void *b) {
-    const Cost *x = a, *y = b;
-    if (x->seconds != y->seconds) return x->seconds > y->seconds ? -1 : 1;
-    return strcmp(x->name, y->name);
-}
-
-/* The largest first. */
-static void largest_costs(const StepTime *t, Cost cost[COSTS]) {
-    for (int k = 0; k < COSTS; k++) {
-        cost[k] = (Cost){k == WAITING ? "waiting" : work_kind_name[k], lowers[k], 0};
-        for (int s = 0; s < t->stages; s++)
-            cost[k].seconds +=
-                (k == WAITING ? t->stage[s].waiting : t->stage[s].kind[k]) / t->stages;
-    }
-    qsort(cost, COSTS, sizeof *cost, by_seconds);
-}
-
-static void add_costs(const StepTime *t, Text *out) {
-    Cost cost[COSTS];
-    largest_costs(t, cost);
-    text_add(out, "  where it goes, and what lowers that\n");
-    for (int i = 0; i < COSTS_SHOWN && cost[i].seconds > 0; i++)
-        text_add(out, "    %-9s %5.1f %%  %s\n", cost[i].name,
-                 100 * cost[i].seconds / t->seconds, cost[i].lowers);
-}
-
 void plan_print_time(const Plan *p, Text *out) {
     const StepTime *t = p->time;
     if (!t) return;
@@ -130,7 +81,7 @@ void plan_print_time(const Plan *p, Text *out) {
             text_add(out, "  ");
         add_stage(&t->stage[k], out);
     }
-    add_costs(t, out);
+    plan_print_costs(p, out);
 }
 
 /* ---- as a picture ---- */
@@ -178,10 +129,6 @@ void plan_json_time(const Plan *p, Text *out) {
         text_add(out, "%s\n    ", k ? "," : "");
         add_stage_json(&t->stage[k], out);
     }
-    Cost cost[COSTS];
-    largest_costs(t, cost);
-    text_add(out, "\n  ],\n  \"costs\": {");
-    for (int i = 0; i < COSTS; i++)
-        text_add(out, "%s\"%s\": %.6g", i ? ", " : "", cost[i].name, cost[i].seconds);
-    text_add(out, "}");
+    text_add(out, "\n  ],\n  \"costs\": ");
+    plan_json_costs(p, out);
 }
