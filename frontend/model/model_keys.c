@@ -54,6 +54,8 @@ static bool describes_model(const char *path) {
                                        MODEL "repetition_penalty",
                                        MODEL "max_decode_length",
                                        MODEL "max_new_tokens",
+                                       MODEL "min_length",
+                                       MODEL "min_new_tokens",
                                        MODEL "top_k",
                                        MODEL "top_p",
                                        MODEL "temperature",

@@ -17,9 +17,13 @@
 /* A key that does nothing here must not look as if it did. Unknown ones are left to the
  * configuration, which knows the nearest. */
 static void check_flags(Arena *mem, const Options *o, const Source *s) {
-    static const char *const used[] = {"seed", "dump_ir", "model.model_config.do_sample",
+    static const char *const used[] = {"seed",
+                                       "dump_ir",
+                                       "model.model_config.do_sample",
                                        "model.model_config.compute_dtype",
-                                       "model.model_config.fp32_residual_connection"};
+                                       "model.model_config.fp32_residual_connection",
+                                       "model.model_config.max_new_tokens",
+                                       "model.model_config.min_new_tokens"};
     static const char *const finds[] = {"resume_or_finetune_checkpoint", "output_dir",
                                         "init_from",
                                         "callbacks.CheckpointMonitor.directory"};
@@ -47,9 +51,9 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
 /* Options of texts are not for a user's module, nor the other way round. */
 static void check_kind(const Options *o, const Source *s) {
     static const char *const of_text[] = {
-        "--prompt", "--prompt_file",    "--prompt_lines", "--prompt_tokens",
-        "--stop",   "--max_new_tokens", "--num_samples",  "--batch",
-        "--json",   "--slide"};
+        "--prompt", "--prompt_file",    "--prompt_lines",   "--prompt_tokens",
+        "--stop",   "--max_new_tokens", "--min_new_tokens", "--num_samples",
+        "--batch",  "--json",           "--slide"};
     bool data = option_given(o, "--data");
     for (int i = 0; i < ARRAY_LEN(of_text) && s->module; i++)
         if (option_given(o, of_text[i]))
@@ -110,6 +114,21 @@ static int64_t choose_total(Arena *mem, const Options *o, const Source *s,
     return n + MIN(wanted, context - n);
 }
 
+/* Tokens, prompt included, before which no text ends, of at most `total`. */
+static int64_t choose_least(Arena *mem, const Options *o, const Config *cfg,
+                            const Prompt *p, int64_t total) {
+    int64_t fresh = option_int(o, "--min_new_tokens", cfg->model_min_new_tokens);
+    int64_t least = fresh ? p->tokens.n + fresh : cfg->model_min_length;
+    if (least > total)
+        fail(EXIT_CONFIG,
+             "behind %s of %d tokens come %lld new ones at most, and %lld are asked for "
+             "at least: write a smaller --min_new_tokens (key min_new_tokens or "
+             "min_length), or a larger --max_new_tokens",
+             prompt_name(mem, p), p->tokens.n, (long long)(total - p->tokens.n),
+             (long long)(least - p->tokens.n));
+    return least;
+}
+
 /* ---- generation ---- */
 
 static Sampling sampling_of(const Options *o, const Source *s, const Config *cfg) {
@@ -156,7 +175,9 @@ static void take_choices(Arena *mem, Config *cfg, const char *path) {
                                        "model.model_config.top_p",
                                        "model.model_config.repetition_penalty",
                                        "model.model_config.max_decode_length",
-                                       "model.model_config.max_new_tokens"};
+                                       "model.model_config.max_new_tokens",
+                                       "model.model_config.min_length",
+                                       "model.model_config.min_new_tokens"};
     const Config *run = config_load(mem, path, 0, NULL);
     for (int i = 0; i < ARRAY_LEN(keys); i++)
         if (config_given(run, keys[i]) && !config_given(cfg, keys[i]))
@@ -195,8 +216,8 @@ typedef struct Work {
     Sampling sampling;
     Wording wording;
     Prompt *prompt;
-    int64_t *total; /* by prompt */
-    int n;          /* prompts */
+    int64_t *total, *least; /* by prompt */
+    int n;                  /* prompts */
     int64_t samples;
     int64_t longest, most; /* tokens of a prompt, of a text */
 } Work;
@@ -208,8 +229,10 @@ static Work read_work(Arena *mem, const Options *o, const Source *s, const Confi
     k.wording = wording_new(mem, o, s);
     k.prompt = prompts_read(mem, o, &k.wording, &k.n);
     k.total = NEW_ARRAY(mem, int64_t, (size_t)k.n);
+    k.least = NEW_ARRAY(mem, int64_t, (size_t)k.n);
     for (int i = 0; i < k.n; i++) {
         k.total[i] = choose_total(mem, o, s, cfg, &k.prompt[i]);
+        k.least[i] = choose_least(mem, o, cfg, &k.prompt[i], k.total[i]);
         k.longest = MAX(k.longest, k.prompt[i].tokens.n);
         k.most = MAX(k.most, k.total[i]);
     }
@@ -245,7 +268,10 @@ static void make_texts(Arena *mem, Replicas *r, const Work *k) {
         Arena *titles = arena_new();
         for (int j = 0; j < n; j++) {
             int64_t at = (i + j) / k->samples;
-            text[j] = (RoundText){&k->prompt[at], k->total[at], (i + j) % k->samples};
+            text[j] = (RoundText){.prompt = &k->prompt[at],
+                                  .total = k->total[at],
+                                  .least = k->least[at],
+                                  .sample = (i + j) % k->samples};
             if (all > 1 && !k->wording.json)
                 text[j].title = arena_printf(titles, "== %lld of %lld",
                                              (long long)(i + j + 1), (long long)all);

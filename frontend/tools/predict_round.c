@@ -15,7 +15,9 @@ typedef struct Growing { /* a text that is being made */
     Tokens past; /* those that the model has seen, the last ones; room for its context */
     int seen;    /* tokens of the prompt that it was shown */
     double prompt_seconds, token_seconds;
-    int64_t steps;   /* tokens that went in one by one */
+    int64_t steps;  /* tokens that went in one by one */
+    const int *end; /* tokens that end a text */
+    int nend;
     int drawn;       /* the next token; -1: scores that none can be drawn from */
     const char *why; /* it has ended; NULL: it has not */
     int lost;        /* errno of stdout, which takes no more; 0: it does */
@@ -59,8 +61,14 @@ static void begin(Arena *mem, Growing *t, const RoundText *of, Sampling sampling
     if (ferror(t->to)) t->lost = errno;
 }
 
+/* Tokens that would end it too early do not come next. */
+static void bar_ends(Growing *t) {
+    sampler_bar(t->sampler, t->end, t->n < t->of->least ? t->nend : 0);
+}
+
 /* Takes the next token; false: the text has ended. */
 static bool grow(Growing *t, const float *scores, int64_t vocab, int32_t *token) {
+    bar_ends(t);
     *token = t->drawn >= 0 ? t->drawn : sampler_next(t->sampler, scores, t->n);
     sampler_seen(t->sampler, *token);
     if (wording_ends(t->out.w, *token))
@@ -110,6 +118,7 @@ static void draw(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     for (int64_t k = begin; k < end; k++) {
         Growing *t = &d->text[k];
         t->drawn = -1;
+        bar_ends(t);
         if (!t->why && sampler_takes(t->sampler, d->scores[k]))
             t->drawn = sampler_next(t->sampler, d->scores[k], t->n);
     }
@@ -166,14 +175,25 @@ static void grow_to_end(Replicas *r, Growing *t, int n, Tokens *next, Tokens *ag
     fail_again(c.code, c.message);
 }
 
+static int *end_tokens(Arena *mem, const Wording *w, int *n) {
+    int vocab = (int)w->source->spec.vocab, *end = NULL, cap = 0;
+    *n = 0;
+    for (int i = 0; i < vocab; i++)
+        if (wording_ends(w, i)) PUSH(mem, end, *n, cap, i);
+    return end;
+}
+
 void predict_round(Replicas *r, Sampling sampling, const Wording *w,
                    const RoundText *text, int n) {
     Arena *mem = arena_new();
     check(n > 0 && n <= r->n);
     Growing *t = NEW_ARRAY(mem, Growing, (size_t)n);
     Tokens *next = NEW_ARRAY(mem, Tokens, (size_t)r->n);
+    int nends, *ends = end_tokens(mem, w, &nends);
     for (int k = 0; k < n; k++) {
         begin(mem, &t[k], &text[k], sampling, w, k == 0);
+        t[k].end = ends;
+        t[k].nend = nends;
         next[k] = t[k].past;
     }
     Tokens *again = NEW_ARRAY(mem, Tokens, (size_t)r->n);

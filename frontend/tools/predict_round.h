@@ -9,6 +9,7 @@ typedef struct RoundText {
     const Prompt *prompt;
     int64_t total;     /* tokens of the whole text, at most; beyond the model's context it
                           slides: where that is full, its last half is a prompt anew */
+    int64_t least;     /* no end token comes before it has so many, prompt included */
     int64_t sample;    /* of this prompt, from 0: added to the seed */
     const char *title; /* a line before it; NULL: none */
 } RoundText;

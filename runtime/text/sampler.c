@@ -8,7 +8,9 @@ enum { STREAM_SAMPLER = 0x73616d70 }; /* apart from the streams of initial weigh
 struct Sampler {
     Sampling set;
     int vocab;
-    bool *seen;
+    bool *seen, *barred;
+    const int *bar; /* the tokens that are barred */
+    int nbar;
     double *score; /* after penalty and temperature */
     int *heap, *ids;
     double *p;
@@ -42,6 +44,7 @@ Sampler *sampler_new(Arena *mem, const Sampling *set, int vocab) {
     s->set.greedy |= set->temperature == 0;
     s->vocab = vocab;
     s->seen = NEW_ARRAY(mem, bool, n);
+    s->barred = NEW_ARRAY(mem, bool, n);
     s->score = NEW_ARRAY(mem, double, n);
     s->heap = NEW_ARRAY(mem, int, n);
     s->ids = NEW_ARRAY(mem, int, n);
@@ -56,6 +59,16 @@ void sampler_seen(Sampler *s, int token) {
 
 void sampler_forget(Sampler *s) {
     memset(s->seen, 0, (size_t)s->vocab * sizeof *s->seen);
+}
+
+void sampler_bar(Sampler *s, const int *token, int n) {
+    for (int i = 0; i < s->nbar; i++) s->barred[s->bar[i]] = false;
+    for (int i = 0; i < n; i++) {
+        check(token[i] >= 0 && token[i] < s->vocab);
+        s->barred[token[i]] = true;
+    }
+    s->bar = token;
+    s->nbar = n;
 }
 
 enum { LANES = 16 };
@@ -82,6 +95,14 @@ static bool best_logit(const float *x, int n, float *best) {
     return !broken[0] && top[0] > -INFINITY;
 }
 
+/* The same of those that may come; *best is that of all. */
+static bool has_best(const Sampler *s, const float *logits, float *best) {
+    int i = 0;
+    if (!best_logit(logits, s->vocab, best)) return false;
+    while (s->nbar && i < s->vocab && (s->barred[i] || logits[i] == -INFINITY)) i++;
+    return i < s->vocab;
+}
+
 _Noreturn static void refuse_scores(const Sampler *s, const float *logits) {
     for (int i = 0; i < s->vocab; i++)
         if (isnan(logits[i]) || logits[i] == INFINITY)
@@ -95,6 +116,7 @@ _Noreturn static void refuse_scores(const Sampler *s, const float *logits) {
 
 static double penalized(const Sampler *s, int i, double x) {
     double penalty = s->set.repetition_penalty;
+    if (s->barred[i]) return -INFINITY;
     return !s->seen[i] ? x : x > 0 ? x / penalty : x * penalty;
 }
 
@@ -112,7 +134,7 @@ static void score_all(Sampler *s, const float *logits) {
 /* The first of the best tokens, of logits whose best is `top`. */
 static int best_token(const Sampler *s, const float *logits, float top) {
     int at = 0;
-    if (s->set.repetition_penalty == 1) {
+    if (s->set.repetition_penalty == 1 && !s->nbar) {
         while (logits[at] != top) at++;
         return at;
     }
@@ -201,7 +223,7 @@ static int cut_mass(const double *p, int n, double top_p) {
 
 int sampler_candidates(Sampler *s, const float *logits, int *ids, double *p) {
     float top;
-    if (!best_logit(logits, s->vocab, &top)) refuse_scores(s, logits);
+    if (!has_best(s, logits, &top)) refuse_scores(s, logits);
     if (s->set.greedy) {
         ids[0] = best_token(s, logits, top);
         p[0] = 1;
@@ -224,7 +246,7 @@ int sampler_candidates(Sampler *s, const float *logits, int *ids, double *p) {
 
 bool sampler_takes(const Sampler *s, const float *logits) {
     float top;
-    return best_logit(logits, s->vocab, &top);
+    return has_best(s, logits, &top);
 }
 
 int sampler_next(Sampler *s, const float *logits, int64_t position) {

@@ -22,13 +22,16 @@ Sampler *sampler_new(Arena *mem, const Sampling *s, int vocab);
 void sampler_seen(Sampler *s, int token);
 void sampler_forget(Sampler *s);
 
+/* Tokens that do not come next, of those called now, and not those before; n 0: all may. */
+void sampler_bar(Sampler *s, const int *token, int n);
+
 /* The tokens that may come next, in ids[vocab], and their probabilities in p[vocab],
  * which sum to 1; returns how many. In this order: penalty (a seen token's score is
  * divided by it when positive, else multiplied; Keskar et al. 2019), temperature, top_k,
  * top_p (the smallest set of best tokens whose probability, among the top_k, reaches it;
  * Holtzman et al. 2019). Of equal scores the lower id is the better. With top_k or top_p
  * the best comes first, else the order is that of the ids. Fails with EXIT_CHECKPOINT
- * when a score is NaN or +inf, or all are -inf: then the weights are broken. */
+ * when a score is NaN or +inf, or all that may come are -inf: then the weights are broken. */
 int sampler_candidates(Sampler *s, const float *logits, int *ids, double *p);
 
 /* Are these scores that sampler_next takes, and does not fail? */

@@ -160,3 +160,33 @@ TEST(ends_are_the_same_wherever_they_are_named) {
     EXPECT(s.n_eos == 1 && s.eos[0] == 400 && !s.n_ends);
     arena_free(mem);
 }
+
+/* With the fourth token as the one that ends a text: it comes where it may, and another one before.
+ * The new texts go on as long as is asked for. */
+TEST(no_end_before_the_least_length) {
+    Arena *mem = arena_new();
+    Tokens all = free_text(mem);
+    char *dir = llama_folder("hf", arena_printf(mem, "%d", all.id[END]), "{}");
+    static char *const least[][2] = {
+        {"--min_new_tokens=5", "--seed=1"},
+        {"--model.model_config.min_new_tokens=5", "--model.model_config.min_length=99"},
+        {"--min_length=10", "--model.model_config.max_new_tokens=9"}};
+    for (int i = 0; i < ARRAY_LEN(least); i++) {
+        PREDICT(dir, "--greedy", "--prompt_tokens", "1,2,3,4,5", "--max_new_tokens=6",
+                least[i][0], least[i][1]);
+        worked();
+        Tokens t = tokens_parse(mem, printed, VOCAB);
+        EXPECT(t.n >= 5);
+        for (int k = 0; k < END; k++) EXPECT_INT(t.id[k], all.id[k]);
+        for (int k = 0; k < 5; k++) EXPECT(t.id[k] != all.id[END]);
+    }
+    PREDICT(dir, "--greedy", "--prompt_tokens", "1,2,3,4,5", "--max_new_tokens=6",
+            "--min_new_tokens=3");
+    worked();
+    EXPECT_STR(printed, first_tokens(mem, &all, END));
+    PREDICT(dir, "--greedy", "--prompt_tokens", "1,2", "--max_new_tokens=6",
+            "--min_new_tokens=7");
+    refused(EXIT_CONFIG,
+            "of 2 tokens come 6 new ones at most, and 7 are asked for at least");
+    arena_free(mem);
+}

@@ -126,6 +126,42 @@ TEST(penalty_of_seen_tokens) {
 }
 
 /* Draws follow the probabilities: chi-squared of 4 degrees below its 0.9999 quantile. */
+/* Weights 1 4 .5 2 .5: without the second one the others share what is left. */
+TEST(barred_tokens_do_not_come) {
+    static const int best[] = {1}, all[] = {0, 1, 2, 3, 4};
+    Arena *mem = arena_new();
+    float x[V];
+    int ids[V];
+    double p[V];
+    scores(x);
+    Sampling sets[] = {plain(), plain(), plain(), plain()};
+    sets[1].top_k = 2;
+    sets[2].top_p = 0.6;
+    sets[3].greedy = true;
+    for (int i = 0; i < ARRAY_LEN(sets); i++) {
+        Sampler *s = sampler_new(mem, &sets[i], V);
+        sampler_bar(s, best, 1);
+        int n = sampler_candidates(s, x, ids, p);
+        for (int k = 0; k < n; k++) {
+            if (ids[k] == 1) EXPECT(p[k] == 0);
+            if (i == 0 && ids[k] == 3) EXPECT_NEAR(p[k], 2 / 4.0, 1e-7);
+            if (i == 1 && ids[k] == 3) EXPECT_NEAR(p[k], 2 / 3.0, 1e-7);
+            if (i == 2) EXPECT_NEAR(p[k], ids[k] == 3 ? 2 / 3.0 : 1 / 3.0, 1e-7);
+            if (i == 3) EXPECT(n == 1 && ids[k] == 3 && p[k] == 1);
+        }
+        EXPECT_INT(sampler_next(s, x, 5) == 1, 0);
+        sampler_bar(s, all, V);
+        EXPECT(!sampler_takes(s, x));
+        EXPECT_FAIL(sampler_next(s, x, 5), EXIT_CHECKPOINT, "all -inf");
+        sampler_bar(s, NULL, 0);
+        n = sampler_candidates(s, x, ids, p);
+        int k = 0;
+        while (ids[k] != 1) k++;
+        EXPECT(p[k] >= 0.5);
+    }
+    arena_free(mem);
+}
+
 TEST(draws_follow_the_distribution) {
     Arena *mem = arena_new();
     enum { DRAWS = 40000 };
