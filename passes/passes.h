@@ -64,6 +64,7 @@ typedef struct PassOptions {
     /* remake: what backward makes again of which layers (passes/model/remake_spans.h); NULL
      * or "": nothing */
     const char *remake;
+    SourcePos remake_pos;    /* of names in it, for messages; zeros: none is known */
     bool remake_elementwise; /* autodiff: what is made again besides (made_again.h) */
     /* autodiff: sees every layer with its gradient before they are taken apart; NULL */
     void (*layer_seen)(const struct LayerSeen *layer, void *ctx);

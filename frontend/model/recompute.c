@@ -242,8 +242,9 @@ static void check_gathered(const Reader *r) {
 void recompute_of_config(Config *cfg, Strategy *s) {
     Reader r = {cfg, cfg->state->mem, s};
     const TextList *all = &cfg->recompute_config_recompute;
+    s->selected_pos = config_where(cfg, RC "select_recompute");
     s->remake_pos = config_where(cfg, RC "recompute");
-    if (!s->remake_pos.line) s->remake_pos = config_where(cfg, RC "select_recompute");
+    if (!s->remake_pos.line) s->remake_pos = s->selected_pos;
     if (!s->remake_pos.line)
         s->remake_pos = config_where(cfg, RC "select_comm_recompute");
     s->remake_auto = all->n == 1 && !strcmp(all->items[0], "auto");

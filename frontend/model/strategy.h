@@ -33,9 +33,9 @@ typedef struct Strategy {
     const char *schedule;   /* see passes/pipe/schedule.h */
     SourcePos schedule_pos; /* of what asks for it, for messages */
     StageLayers layers;     /* of each chunk */
-    const char *remake;   /* what backward makes again of which layers (remake_spans.h) */
-    SourcePos remake_pos; /* of it, for messages */
-    bool remake_auto;     /* it is to be chosen, so that the plan fits */
+    const char *remake; /* what backward makes again of which layers (remake_spans.h) */
+    SourcePos remake_pos, selected_pos; /* of it, of names in it, for messages */
+    bool remake_auto;                   /* it is to be chosen, so that the plan fits */
     const char *remake_kept; /* what is kept of layers that are made again: ",-attn" */
     bool names_gathered;     /* what readers gather is a value of its own in layers */
     bool slice_kept;         /* what it makes them from is kept in parts over tp */

@@ -188,6 +188,7 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     k.tokens = k.seq = k.ring = "-";
     apply_stages(s, m, o);
     o->remake = s->remake;
+    o->remake_pos = s->selected_pos;
     if (s->remake && s->remake_pos.line) {
         const int64_t all = module_layers(m);
         recompute_check_counts(s, o->chunk_layers ? o->chunk_layers : &all,

@@ -26,13 +26,19 @@ static bool any_layer_has(const Func *model, const char *policy) {
     return false;
 }
 
-static void check_names(const Func *model, const char *policy) {
-    for (const char *p = policy; *p; p = made_again_next(p))
-        if (!any_layer_has(model, p))
-            fail(EXIT_CONFIG,
-                 "nothing in a layer is called '%.*s', so it cannot be made again; "
-                 "stator train --dump_ir shows the names of values",
-                 (int)strcspn(p, ", "), p);
+static void check_names(const Func *model, const char *policy, SourcePos at) {
+    static const char hint[] = "stator train --dump_ir shows the names of values";
+    for (const char *p = policy; *p; p = made_again_next(p)) {
+        int n = (int)strcspn(p, ", ");
+        if (any_layer_has(model, p)) continue;
+        if (at.line)
+            fail_at(EXIT_CONFIG, at, hint,
+                    "nothing in a layer is called '%.*s', so it cannot be made again", n,
+                    p);
+        fail(EXIT_CONFIG,
+             "nothing in a layer is called '%.*s', so it cannot be made again; %s", n, p,
+             hint);
+    }
 }
 
 /* ---- layers together ---- */
@@ -121,7 +127,7 @@ static void mark_loops(Arena *mem, Func *model, const PassOptions *o) {
     RemakeSpans s = spans_of(model->mod->mem, o, layers_count(model));
     int64_t at = 0;
     for (int i = 0; i < s.n; i++)
-        if (s.span[i].policy) check_names(model, s.span[i].policy);
+        if (s.span[i].policy) check_names(model, s.span[i].policy, o->remake_pos);
     for (Op *op = model->first, *next; op; op = next) {
         next = op->next;
         int64_t layers = layers_of(op);

@@ -343,6 +343,9 @@ TEST(counts_are_one_list) {
                 "    --recompute_config.select_comm_recompute q,norm");
     EXPECT_FAIL(expect_text("tp 2 sp True " RC "select_comm_recompute q", ""),
                 EXIT_CONFIG, "hint: True, or some of norm");
+    EXPECT_FAIL(plan_of(mem, plan_gpt2, RC "select_recompute nothing_so"), EXIT_CONFIG,
+                "command line:1:37: error: nothing in a layer is called 'nothing_so', so "
+                "it cannot be made again\n");
     arena_free(mem);
 }
 

@@ -181,7 +181,7 @@ TEST_LIMIT(with_more_memory_the_answer_is_no_slower, 180) {
 }
 
 /* An answer whose stages make different numbers of layers again has a list of them. */
-TEST_LIMIT(a_list_of_layers_made_again_is_kept, 120) {
+TEST_LIMIT(a_list_of_layers_made_again_is_kept, 300) {
     const char *key = "--recompute_config.recompute=";
     Arena *own = arena_new();
     char *flag = "";
