@@ -341,6 +341,15 @@ int plan_stage_count(const Plan *p) {
     return p->pipe ? p->pipe->schedule->stages : 1;
 }
 
+int plan_host_ranks(const Plan *p) {
+    int ranks = p->ranks * plan_stage_count(p), most = p->machine->host_ranks;
+    return most ? MIN(most, ranks) : ranks;
+}
+
+const MachineRank *plan_machine_rank(const Plan *p) {
+    return machine_rank(p->machine, plan_host_ranks(p), p->threads);
+}
+
 const Func **plan_entries(Arena *mem, const Plan *p) {
     int stages = plan_stage_count(p);
     const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);

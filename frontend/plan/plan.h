@@ -208,6 +208,9 @@ enum { PLAN_PROFILE_BYTES = 26000000 };
 int64_t plan_process_bytes(const Config *cfg);
 /* 1 without a pipeline. */
 int plan_stage_count(const Plan *p);
+/* On the machine of the plan, which is set: ranks of one host, and the rates of one of them. */
+int plan_host_ranks(const Plan *p);
+const MachineRank *plan_machine_rank(const Plan *p);
 const Func **plan_entries(Arena *mem, const Plan *p); /* by stage */
 /* The plan of the stage that needs most memory. */
 const Plan *plan_largest(const Plan *all);

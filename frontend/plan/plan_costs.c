@@ -27,10 +27,7 @@ static DType factors_of(const Plan *p) {
 }
 
 static bool is_faster_in_bf16(const Plan *p) {
-    const Machine *m = p->machine;
-    int ranks = p->ranks * plan_stage_count(p);
-    int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
-    const MachineRank *r = machine_rank(m, host, p->threads);
+    const MachineRank *r = plan_machine_rank(p);
     return machine_peak(r, DT_BF16) > machine_peak(r, factors_of(p));
 }
 
@@ -92,8 +89,8 @@ static bool has_whole_stages(const Plan *p) {
     return strategy_of(p)->chunks <= 1;
 }
 
-static bool leaves_weights(const Plan *p) {
-    return p->pipe && strncmp(p->pipe->schedule->name, "zero_bubble", 11) != 0;
+static bool has_whole_backward(const Plan *p) {
+    return p->pipe && !schedule_has_halves(p->pipe->schedule);
 }
 
 static const struct {
@@ -120,7 +117,7 @@ static const struct {
     {WORK_MESSAGES, waits_for_messages, "parallel.overlap thread"},
     {WAITING, always, "more micro-batches (micro_batch_num)"},
     {WAITING, has_whole_stages, "pp_interleave_num"},
-    {WAITING, leaves_weights, "a zero_bubble schedule"},
+    {WAITING, has_whole_backward, "a zero_bubble schedule"},
     {WAITING, always, "num_layer_list"},
 };
 

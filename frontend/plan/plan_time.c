@@ -31,9 +31,8 @@ static double tokens_of(const Plan *p) {
 /* Flops of the model a second over the peak of all ranks, in the type of its products. */
 static double mfu_of(const Plan *p) {
     const Machine *m = p->machine;
-    int ranks = p->ranks * plan_stage_count(p);
-    int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
-    const MachineRank *r = machine_rank(m, host, p->threads);
+    int ranks = p->ranks * plan_stage_count(p), host = plan_host_ranks(p);
+    const MachineRank *r = plan_machine_rank(p);
     DType factors = strategy_pass_options(p->job->cfg).narrow;
     double peak = machine_peak(r, factors) * ranks;
     if (m->cores > 0 && r->threads > 0 && host * r->threads > m->cores)

@@ -369,16 +369,9 @@ static void halve_calls(Halve *h, Func *f) {
     }
 }
 
-static bool has_halves(const PipeSchedule *s) {
-    for (int k = 0; k < s->stages; k++)
-        for (int i = 0; i < s->stage[k].n; i++)
-            if (s->stage[k].task[i].kind == TASK_WEIGHTS) return true;
-    return false;
-}
-
 void pass_halve(Module *m, const PassOptions *o) {
     const PipeSchedule *s = schedule_of_options(m->mem, o);
-    if (!s || !has_halves(s)) return;
+    if (!s || !schedule_has_halves(s)) return;
     Halve h = {.m = m, .mem = arena_new()};
     for (Func *f = m->first; f; f = f->next)
         if (f->role == ROLE_MODEL) halve_calls(&h, f);

@@ -381,6 +381,13 @@ PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int
 
 /* ---- what it means ---- */
 
+bool schedule_has_halves(const PipeSchedule *s) {
+    for (int k = 0; k < s->stages; k++)
+        for (int i = 0; i < s->stage[k].n; i++)
+            if (s->stage[k].task[i].kind == TASK_WEIGHTS) return true;
+    return false;
+}
+
 int schedule_in_flight(const PipeSchedule *s, int stage) {
     int now = 0, most = 0;
     for (int i = 0; i < s->stage[stage].n; i++) {
