@@ -250,6 +250,24 @@ bool value_is_free(const Value *v, bool *zero) {
     return made_from_nothing(v, 0);
 }
 
+/* Summands are not rounded, and there are no more of them than before. */
+bool sums_go_on(const Op *op, const SumOperands *in) {
+    bool rounds = op_has(op, F_CAST) &&
+                  dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt];
+    int64_t out = 0;
+    if (!in->pending || rounds) return false;
+    for (int i = 0; i < op->nout; i++) {
+        if (!dtype_is_float(op->out[i]->ty.dt)) return false;
+        out += type_count(&op->out[i]->ty);
+    }
+    if (op_has(op, F_PLUS))
+        return in->pending + in->zeros == in->floats || op->out[0]->ty.rank == 0;
+    if (op_has(op, F_MOVE)) return true;
+    if (!op_has(op, F_LINEAR) || out > in->summed) return false;
+    if (op_has(op, F_ADDENDS)) return op->nin == 2 && in->pending == 1;
+    return in->pending == in->floats;
+}
+
 static void drop_axes(Type *t, Axes single) {
     for (int d = 0; d < t->rank; d++)
         t->split[d] = axes_normal(t->split[d] & (Axes)~single);

@@ -14,6 +14,10 @@ typedef struct Over {
     Axes passes; /* axes over which partial sums of operands go on into results */
 } Over;
 
+/* How much the split of a term counts where terms of an op want different dimensions split: an
+ * operand is split so, a result has a seed for it, a parameter is stored so. */
+enum { PRIORITY_FOLLOWS = 1, PRIORITY_RESULT = 2, PRIORITY_PARAMETER = 3 };
+
 /* The op's dimensions, with nothing split. */
 Over over_none(const Op *op);
 /* From the attribute; none without it. Fails when the op cannot be split so. */
@@ -66,6 +70,16 @@ void drop_single_axes(Module *m);
  * without inputs: a constant, or a map of constants and scalars. *zero: it may be a
  * partial sum too. */
 bool value_is_free(const Value *v, bool *zero);
+
+/* The operands of an op that are floats, by what an axis does to them. */
+typedef struct SumOperands {
+    int floats;     /* all of them */
+    int zeros;      /* free ones that may be partial sums */
+    int pending;    /* partial sums that are not free */
+    int64_t summed; /* numbers in these */
+} SumOperands;
+/* Do partial sums of operands go on into the results of the op? Then none is finished first. */
+bool sums_go_on(const Op *op, const SumOperands *in);
 
 /* Fails with EXIT_CONFIG: "@function: ...", at the line of the text the op came from. */
 _Noreturn void fail_op(const Op *op, const char *fmt, ...)

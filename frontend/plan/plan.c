@@ -342,12 +342,11 @@ int plan_stage_count(const Plan *p) {
 }
 
 int plan_host_ranks(const Plan *p) {
-    int ranks = p->ranks * plan_stage_count(p), most = p->machine->host_ranks;
-    return most ? MIN(most, ranks) : ranks;
+    return machine_host_ranks(p->machine, p->ranks * plan_stage_count(p));
 }
 
 const MachineRank *plan_machine_rank(const Plan *p) {
-    return machine_rank(p->machine, plan_host_ranks(p), p->threads);
+    return machine_rank_of(p->machine, p->ranks * plan_stage_count(p), p->threads);
 }
 
 const Func **plan_entries(Arena *mem, const Plan *p) {

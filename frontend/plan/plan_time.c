@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 int plan_threads(const Config *cfg, const Machine *m, int ranks) {
-    if (m->host_ranks) ranks = MIN(ranks, m->host_ranks);
     if (cfg->context_threads > 0) return (int)cfg->context_threads;
-    return MAX(1, m->cores / ranks);
+    return MAX(1, m->cores / machine_host_ranks(m, ranks));
 }
 
 void plan_set_machine(Arena *mem, Plan *p, const Machine *m, int threads) {
@@ -19,6 +18,7 @@ void plan_set_machine(Arena *mem, Plan *p, const Machine *m, int threads) {
     p->time = t;
     for (int k = 0; p->pipe && k < stages; k++) {
         p->pipe->stage[k].machine = m;
+        p->pipe->stage[k].threads = threads;
         p->pipe->stage[k].time = t;
     }
 }

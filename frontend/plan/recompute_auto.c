@@ -109,8 +109,8 @@ static double seconds_again(const LayerSeen *l, const PassOptions *o,
                             const char *policy) {
     Arena *mem = arena_new();
     const Machine *m = machine_of_passes(o);
-    GroupShape all = group_shape(m, &l->w->mod->mesh, 0, MAX(o->stages, 1));
-    const MachineRank *rank = machine_rank(m, all.host_ranks, o->threads);
+    int ranks = mesh_ranks(&l->w->mod->mesh) * pass_stages(o);
+    const MachineRank *rank = machine_rank_of(m, ranks, o->threads);
     double seconds = 0;
     bool *kept, *again = made_again_ops(mem, l, policy, &kept);
     for (const Op *op = l->w->first; op != l->last->next; op = op->next) {

@@ -56,10 +56,7 @@ static const Places *places_of(Search *s, const Choice *c) {
 
 /* What a rank does that has cores of its own. */
 static const MachineRank *search_rank(const Search *s) {
-    const Machine *m = s->o.machine;
-    int host = m->host_ranks ? MIN(m->host_ranks, s->o.ranks) : s->o.ranks;
-    return machine_rank(m, MIN(host, machine_ranks_with_cores(m, s->threads)),
-                        s->threads);
+    return machine_rank_of(s->o.machine, s->o.ranks, s->threads);
 }
 
 /* As in the record, or from the program. */
@@ -263,10 +260,12 @@ static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *l
 
 /* ---- messages over the replicas ---- */
 
+/* Of so many bytes of f32 in all, before they are split or when they are together again. */
 static double collective(const Search *s, const GroupShape *g, int kind, double bytes) {
-    double n = g->members;
-    double sent = kind == OP_all_reduce ? 2 * (n - 1) / n * bytes : (n - 1) / n * bytes;
-    return collective_seconds(s->o.machine, g, kind, sent);
+    const Machine *m = s->o.machine;
+    double operand = kind == OP_all_gather ? bytes / g->members : bytes;
+    double sent = message_sent(kind, operand, g->members);
+    return collective_seconds(m, g, kind, sent * message_width(m, kind, DT_F32));
 }
 
 /* What a rank cannot compute beside. */

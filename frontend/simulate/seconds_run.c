@@ -34,7 +34,7 @@ void seconds_open(Seconds *s, Plan *p, const Machine *m) {
     s->plan = p;
     s->machine = m;
     s->all = p->ranks * stages;
-    s->host_ranks = m->host_ranks ? MIN(m->host_ranks, s->all) : s->all;
+    s->host_ranks = machine_host_ranks(m, s->all);
     s->hosts = (int)divided_up(s->all, s->host_ranks);
     refuse_shared_cores(s);
     s->program = rank_program(s->mem, m, plan_entries(s->mem, p), stages, p->threads);

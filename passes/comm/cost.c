@@ -3,9 +3,10 @@
 
 Cost cost_new(Arena *mem, const Module *m, const PassOptions *o) {
     const Mesh *mesh = &m->mesh;
+    int stages = pass_stages(o);
     Cost c = {.mem = mem, .m = machine_of_passes(o)};
-    c.shape = mesh_shapes(mem, c.m, mesh, pass_stages(o), o->threads);
-    c.rank = machine_rank(c.m, c.shape[0].host_ranks, o->threads);
+    c.shape = mesh_shapes(mem, c.m, mesh, stages, o->threads);
+    c.rank = machine_rank_of(c.m, mesh_ranks(mesh) * stages, o->threads);
     return c;
 }
 

@@ -66,6 +66,10 @@ static double mismatch(const MachineRank *r, int ranks, int threads) {
     return 2 * by_threads + by_ranks;
 }
 
+int machine_host_ranks(const Machine *m, int ranks) {
+    return m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
+}
+
 int machine_ranks_with_cores(const Machine *m, int threads) {
     if (m->cores <= 0 || threads <= 0) return INT_MAX;
     return MAX(1, m->cores / threads);
@@ -78,6 +82,11 @@ const MachineRank *machine_rank(const Machine *m, int ranks, int threads) {
             mismatch(best, ranks, MAX(threads, 1)))
             best = &m->rank[i];
     return best;
+}
+
+const MachineRank *machine_rank_of(const Machine *m, int ranks, int threads) {
+    int host = machine_host_ranks(m, ranks);
+    return machine_rank(m, MIN(host, machine_ranks_with_cores(m, threads)), threads);
 }
 
 /* ---- products ---- */

@@ -134,11 +134,16 @@ extern const Machine machine_plain;
 /* What the passes reckon with under these options. */
 const Machine *machine_of_passes(const PassOptions *o);
 
+/* Of so many ranks, those that are on one host. */
+int machine_host_ranks(const Machine *m, int ranks);
 /* Ranks with so many threads that a host has cores for; INT_MAX: it is not known. */
 int machine_ranks_with_cores(const Machine *m, int threads);
 /* The data for so many ranks on a host with so many threads: measured ones, or the closest
  * that there are. */
 const MachineRank *machine_rank(const Machine *m, int ranks, int threads);
+/* The data for a run of so many ranks, of all stages: as many of a host as have cores of their
+ * own are at work. Who else shares the cores is not in it. */
+const MachineRank *machine_rank_of(const Machine *m, int ranks, int threads);
 
 /* Seconds of a product: `batch` times rows x columns, summed over `summed`. */
 double machine_product_seconds(const Machine *m, const MachineRank *r, DType type,

@@ -24,6 +24,12 @@ static const RingCost ring_cost[OP_COUNT] = {
     [OP_ring_shift] = {.single = true},
 };
 
+double message_sent(int kind, double bytes, double n) {
+    const RingCost *c = &ring_cost[kind];
+    if (c->single) return n > 1 ? bytes : 0;
+    return c->whole ? (n - 1) * bytes : c->factor * (n - 1) / n * bytes;
+}
+
 bool message_sums(int kind) {
     return ring_cost[kind].sums;
 }
@@ -53,10 +59,6 @@ static int rounds(int kind, int n) {
 
 /* ---- where the members are ---- */
 
-static int ranks_of_host(const Machine *m, int ranks) {
-    return m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
-}
-
 /* Where hosts end with whole axes, the last of them perhaps with an equal part of one, all groups
  * lie alike: members on a host. 0: they do not. */
 static int aligned_on_host(const Mesh *mesh, int stages, Axes axes, int host) {
@@ -85,7 +87,7 @@ typedef struct Hosts {
 static Hosts hosts_of(const Machine *m, const Mesh *mesh, int stages) {
     Hosts h = {.mem = arena_new(), .mesh = mesh, .ranks = mesh_ranks(mesh)};
     h.stages = stages;
-    h.host = ranks_of_host(m, h.ranks * stages);
+    h.host = machine_host_ranks(m, h.ranks * stages);
     size_t all = (size_t)h.ranks * (size_t)stages;
     h.at = NEW_ARRAY(h.mem, int, all);
     h.count = NEW_ARRAY(h.mem, int, all / (size_t)h.host + 1);
@@ -128,7 +130,7 @@ static int fewest_on_host(const Machine *m, const Mesh *mesh, Axes axes, int sta
 }
 
 GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages) {
-    int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
+    int ranks = mesh_ranks(mesh), host = machine_host_ranks(m, ranks * stages);
     int n = mesh_group_size(mesh, axes);
     GroupShape g = {.members = n, .on_host = n, .host_ranks = host, .at_work = host};
     if (host >= ranks * stages || n == 1) return g;
@@ -153,7 +155,7 @@ GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stag
 
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from,
                         int to) {
-    int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
+    int ranks = mesh_ranks(mesh), host = machine_host_ranks(m, ranks * stages);
     GroupShape g = {.members = 2, .on_host = 2, .host_ranks = host, .at_work = host};
     for (int r = 0; r < ranks && g.on_host == 2; r++) {
         int a = mesh_rank_at(mesh, stages, from, r),

@@ -32,6 +32,8 @@ double message_width(const Machine *m, int kind, DType type);
  * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
  * all_gather (n-1) B, ring_shift B. Rounded up; INT64_MAX at most. */
 int64_t message_sent_bytes(int kind, int64_t bytes, int n);
+/* The same of bytes that may be parts of some, not rounded. */
+double message_sent(int kind, double bytes, double n);
 /* Does a collective (OpKind) add up what ranks send? */
 bool message_sums(int kind);
 /* How often what it sends goes round the ring: twice for all_reduce, which adds up and then

@@ -8,8 +8,7 @@
  * collectives have the sharing among their ranks in them. */
 Sharing sharing_of(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
                    int threads) {
-    int all = mesh_ranks(mesh) * stages,
-        host = m->host_ranks ? MIN(m->host_ranks, all) : all;
+    int all = mesh_ranks(mesh) * stages, host = machine_host_ranks(m, all);
     Sharing h = {.stages = stages};
     if (m->cores <= 0 || threads <= 0 || (int64_t)host * threads <= m->cores) return h;
     int hosts = (all + host - 1) / host, even = m->cores / threads;

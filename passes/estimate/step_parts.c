@@ -58,18 +58,16 @@ static void list_messages(Maker *b, int stage) {
 /* ---- the step ---- */
 
 int step_host_ranks(const StepParts *p) {
-    int all = mesh_ranks(p->mesh) * p->stages;
-    return p->machine->host_ranks ? MIN(p->machine->host_ranks, all) : all;
+    return machine_host_ranks(p->machine, mesh_ranks(p->mesh) * p->stages);
 }
 
 StepParts step_parts(Arena *mem, const Machine *m, const Func *const *entry, int stages,
                      int threads) {
     const Mesh *mesh = &entry[0]->mod->mesh;
     StepParts p = {.machine = m, .mesh = mesh, .stages = stages};
-    int host = MIN(step_host_ranks(&p), machine_ranks_with_cores(m, threads));
     Timing timing = {.mem = mem,
                      .m = m,
-                     .rank = machine_rank(m, host, threads),
+                     .rank = machine_rank_of(m, mesh_ranks(mesh) * stages, threads),
                      .shape = mesh_shapes(mem, m, mesh, stages, threads)};
     p.share = sharing_of(mem, m, mesh, stages, threads);
     Maker b = {mem, &p, NEW_ARRAY(mem, Numbers, (size_t)stages * (size_t)stages)};

@@ -96,9 +96,9 @@ static void add_op(const LayerGraph *g, const LayerChoice *c, int nth, LayerCost
     }
 }
 
-static double kept_bytes(const LayerGraph *g, const LayerChoice *c, int value) {
+double layer_kept_bytes(const LayerGraph *g, int value, int place) {
     const Type *ty = &g->value[value].v->ty;
-    bool split = c->place[value] != PLACE_WHOLE && c->place[value] != place_pending(ty);
+    bool split = place != PLACE_WHOLE && place != place_pending(ty);
     return (double)type_bytes(ty) / (split ? g->ranks : 1);
 }
 
@@ -106,7 +106,8 @@ static void add_return(const LayerGraph *g, const LayerChoice *c, const LayerRet
                        LayerCost *k, unsigned *needed) {
     const LayerValue *x = &g->value[r->value];
     if (r->end == END_CARRIED) needed[r->value] |= 1u << c->place[r->to];
-    if (r->end == END_SAVED) k->kept_bytes += kept_bytes(g, c, r->value);
+    if (r->end == END_SAVED)
+        k->kept_bytes += layer_kept_bytes(g, r->value, c->place[r->value]);
     if (r->end != END_GRADIENT) return;
     int to = x->group >= 0 ? c->seed[x->group] : PLACE_WHOLE;
     add_move(g, k, PART_OF_STEP, r->value, c->place[r->value], to);

@@ -6,8 +6,6 @@
 
 const char *const layer_part_name[LAYER_PARTS] = {"forward", "backward", "once a step"};
 
-/* Weights of votes, as in pass shard. */
-enum { FOLLOWS = 1, PARAMETER = 3 };
 enum { MARK_AXES = MAX_AXES - 1 };
 
 /* ---- loops ---- */
@@ -137,8 +135,9 @@ static void see_value(LayerGraph *g, int part, const Value *v, LayerSource sourc
                       .group = marked(g, &v->ty),
                       .open = v->ty.open_sum,
                       .free = value_is_free(v, &zero),
-                      .weight = FOLLOWS};
-    if (x->group >= 0 && g->group[x->group].param && !v->def) x->weight = PARAMETER;
+                      .priority = PRIORITY_FOLLOWS};
+    if (x->group >= 0 && g->group[x->group].param && !v->def)
+        x->priority = PRIORITY_PARAMETER;
 }
 
 static void see_op(LayerGraph *g, int part, const Op *op) {
@@ -153,7 +152,7 @@ static void see_op(LayerGraph *g, int part, const Op *op) {
         y->op = g->nops;
         /* a parameter in another shape, or rounded, is as hard to move */
         if (op_has(op, F_MOVE | F_CAST) && op->nin == 1)
-            y->weight = MAX(y->weight, g->value[o.in[0]].weight);
+            y->priority = MAX(y->priority, g->value[o.in[0]].priority);
     }
     PUSH(g->mem, g->op, g->nops, g->op_cap, o);
 }
@@ -233,10 +232,10 @@ static double states_of(const Module *m) {
 
 static void place_on_machine(LayerGraph *g, LayerMachine k) {
     const Machine *m = k.machine;
-    int host = m->host_ranks ? MIN(m->host_ranks, g->ranks) : g->ranks;
+    int host = machine_host_ranks(m, g->ranks);
     int with_cores = MIN(host, machine_ranks_with_cores(m, k.threads));
     g->machine = m;
-    g->rank = machine_rank(m, with_cores, k.threads);
+    g->rank = machine_rank_of(m, g->ranks, k.threads);
     g->stretch = (double)host / with_cores;
     g->shape = mesh_shapes(g->mem, m, &g->m->mesh, 1, k.threads)[1];
 }

@@ -30,9 +30,9 @@ enum { OVER_WHOLE = -1, OVER_PASS = -2 };
 
 /* One way to compute an op, and what decides for it. */
 typedef struct LayerOption {
-    int letter; /* OVER_WHOLE, OVER_PASS, or a dimension id */
-    int weight; /* of the terms whose split decides */
-    int voter;  /* one of them that is split so; -1: some is, or none need be */
+    int letter;   /* OVER_WHOLE, OVER_PASS, or a dimension id */
+    int priority; /* of the terms whose split decides */
+    int voter;    /* one of them that is split so; -1: some is, or none need be */
     unsigned pending, finished; /* operands that must be, must not be partial sums */
 } LayerOption;
 
@@ -61,9 +61,9 @@ typedef struct LayerValue {
     int group; /* whose seed places it; -1: none does */
     bool open; /* a gradient: its seed counts less, and its sum may stay open */
     bool returned;
-    bool free;  /* every rank makes any part of it */
-    int weight; /* as an operand: how much its split counts, as in pass shard */
-    int reads;  /* by ops, and by ends of runs that bring it to a placement */
+    bool free;    /* every rank makes any part of it */
+    int priority; /* as an operand: how much its split counts, as in pass shard */
+    int reads;    /* by ops, and by ends of runs that bring it to a placement */
 } LayerValue;
 
 typedef enum LayerEnd { END_CARRIED, END_GRADIENT, END_SAVED } LayerEnd;
@@ -206,5 +206,9 @@ const char *layer_loops(const Module *m, const Op *loop[2]);
 /* Seconds once a step, as a share of a micro-batch, of a parameter with that seed. */
 double layer_update_seconds(const LayerGraph *g, const LayerGroup *k, int seed);
 double layer_weight_bytes(const LayerGraph *g, const LayerGroup *k, int seed);
+/* Bytes that a rank keeps of a value for backward where it lies so. */
+double layer_kept_bytes(const LayerGraph *g, int value, int place);
+/* Where the axis, one of the mesh's, has a value of this type. */
+int layer_place(const Type *t, Axes axis);
 
 #endif

@@ -1,26 +1,21 @@
 /* options.c - the ways in which pass shard may compute an op of a layer, and what each of them
- * takes of operands and seeds. It splits an op over the letter that the weightiest of its terms
- * is split over, and among letters of equal weight over the one that moves the fewest bytes. An
- * option is one letter and the weight of the terms that decide for it; it allows no other letter
- * of that weight, so that bytes have nothing to decide. That one of the terms is really split so
- * is left open until a solution breaks it: `exact` ops have an option for each such term. */
+ * takes of operands and seeds. It splits an op over the letter that the foremost of its terms is
+ * split over, and among letters of equal priority over the one that moves the fewest bytes. An
+ * option is one letter and the priority of the terms that decide for it; it allows no other
+ * letter of that priority, so that bytes have nothing to decide. That one of the terms is really
+ * split so is left open until a solution breaks it: `exact` ops have an option for each such
+ * term. */
 #include "passes/layer/layer.h"
 
-enum { FOLLOWS = 1, RESULT = 2, MOST_WEIGHT = 3 };
-
-static int weight_of(const LayerGraph *g, const LayerOp *op, int t) {
-    if (t < op->op->nin) return g->value[op->in[t]].weight;
+static int priority_of(const LayerGraph *g, const LayerOp *op, int t) {
+    if (t < op->op->nin) return g->value[op->in[t]].priority;
     const LayerValue *y = &g->value[op->out[t - op->op->nin]];
-    return y->open && !y->returned ? FOLLOWS : RESULT;
-}
-
-static const Value *term_value(const LayerOp *op, int t) {
-    return t < op->op->nin ? op->op->in[t] : op->op->out[t - op->op->nin];
+    return y->open && !y->returned ? PRIORITY_FOLLOWS : PRIORITY_RESULT;
 }
 
 /* The letter that a placement of the term splits; -1: it splits none. */
 static int letter_of(const LayerOp *op, int t, int place) {
-    const Type *ty = &term_value(op, t)->ty;
+    const Type *ty = &op_term(op->op, t)->ty;
     if (place == PLACE_WHOLE || place == place_pending(ty) || !op->over.has_dims)
         return -1;
     return over_leader(&op->over.d, op->over.d.term[t][place - 1]);
@@ -44,7 +39,7 @@ bool layer_allows(const LayerGraph *g, const LayerOp *op, const LayerOption *o, 
                   int place) {
     bool operand = t < op->op->nin;
     if (ignored(op, t)) return true;
-    bool sum = operand && place == place_pending(&term_value(op, t)->ty);
+    bool sum = operand && place == place_pending(&op_term(op->op, t)->ty);
     if (operand && (o->pending >> t & 1) && !sum) return false;
     if (operand && (o->finished >> t & 1) && sum) return false;
     int letter = letter_of(op, t, place);
@@ -53,10 +48,10 @@ bool layer_allows(const LayerGraph *g, const LayerOp *op, const LayerOption *o, 
     if (t == o->voter) return letter == o->letter;
     if (letter < 0) return true;
     if (o->letter < 0) return false;
-    int its = weight_of(g, op, t);
+    int its = priority_of(g, op, t);
     /* of an elementwise op two seeds on different dimensions are refused */
-    if (op_has(op->op, F_MAP) || its == o->weight) return letter == o->letter;
-    return its < o->weight;
+    if (op_has(op->op, F_MAP) || its == o->priority) return letter == o->letter;
+    return its < o->priority;
 }
 
 /* ---- splits ---- */
@@ -83,23 +78,24 @@ static void add(LayerGraph *g, LayerOp *op, LayerOption o) {
     PUSH(g->mem, op->option, op->noptions, op->cap, o);
 }
 
-static void add_split(LayerGraph *g, LayerOp *op, int id, int weight) {
+static void add_split(LayerGraph *g, LayerOp *op, int id, int priority) {
     bool added = false;
     for (int t = 0; t < op->op->nin + op->op->nout; t++) {
-        if (!has_letter(op, t, id) || ignored(op, t) || weight_of(g, op, t) != weight)
+        if (!has_letter(op, t, id) || ignored(op, t) || priority_of(g, op, t) != priority)
             continue;
         if (!added || op->exact)
             add(g, op,
                 (LayerOption){
-                    .letter = id, .weight = weight, .voter = op->exact ? t : -1});
+                    .letter = id, .priority = priority, .voter = op->exact ? t : -1});
         added = true;
     }
 }
 
 static void add_splits(LayerGraph *g, LayerOp *op) {
     for (int id = 0; op->over.has_dims && id < op->over.d.n; id++)
-        for (int weight = MOST_WEIGHT; weight > 0 && can_split(op, id); weight--)
-            add_split(g, op, id, weight);
+        for (int priority = PRIORITY_PARAMETER; priority > 0 && can_split(op, id);
+             priority--)
+            add_split(g, op, id, priority);
 }
 
 static int place_of_term(const LayerGraph *g, const LayerOp *op, const LayerChoice *c,
@@ -113,7 +109,7 @@ bool layer_decided(const LayerGraph *g, const LayerOp *op, const LayerOption *o,
                    const LayerChoice *c) {
     if (o->letter < 0) return true;
     for (int t = 0; t < op->op->nin + op->op->nout; t++) {
-        if (ignored(op, t) || weight_of(g, op, t) != o->weight) continue;
+        if (ignored(op, t) || priority_of(g, op, t) != o->priority) continue;
         if (letter_of(op, t, place_of_term(g, op, c, t)) == o->letter) return true;
     }
     return false;
@@ -128,30 +124,22 @@ static unsigned float_operands(const LayerOp *op) {
     return set;
 }
 
-static bool float_results(const Op *op) {
-    for (int i = 0; i < op->nout; i++)
-        if (!dtype_is_float(op->out[i]->ty.dt)) return false;
-    return true;
-}
-
-static bool rounds(const Op *op) {
-    return op_has(op, F_CAST) &&
-           dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt];
-}
-
-/* Does a sum of these operands go on into the results? As hands_on of pass shard. */
+/* Does a sum of these operands go on into the results? */
 static bool hands_on(const LayerOp *op, unsigned pending) {
-    int64_t in = 0, out = 0;
-    unsigned all = float_operands(op);
-    if (!pending || rounds(op->op) || !float_results(op->op)) return false;
-    for (int i = 0; i < op->op->nin; i++)
-        if (pending >> i & 1) in += type_count(&op->op->in[i]->ty);
-    for (int i = 0; i < op->op->nout; i++) out += type_count(&op->op->out[i]->ty);
-    if (op_has(op->op, F_PLUS)) return pending == all || op->op->out[0]->ty.rank == 0;
-    if (op_has(op->op, F_MOVE)) return true;
-    if (!op_has(op->op, F_LINEAR) || out > in) return false;
-    if (op_has(op->op, F_ADDENDS)) return op->op->nin == 2 && !(pending & (pending - 1));
-    return pending == all;
+    SumOperands in = {0};
+    for (int i = 0; i < op->op->nin; i++) {
+        const Value *x = op->op->in[i];
+        bool zero;
+        if (!dtype_is_float(x->ty.dt)) continue;
+        in.floats++;
+        if (value_is_free(x, &zero)) {
+            in.zeros += zero;
+        } else if (pending >> i & 1) {
+            in.pending++;
+            in.summed += type_count(&x->ty);
+        }
+    }
+    return sums_go_on(op->op, &in);
 }
 
 enum { FEW_OPERANDS = 4 };
@@ -187,10 +175,10 @@ static Over over_letter(const LayerOp *op, int letter) {
     return o;
 }
 
-static int place_of(const Type *t) {
+int layer_place(const Type *t, Axes axis) {
     for (int d = 0; d < t->rank; d++)
-        if (t->split[d]) return 1 + d;
-    return t->pending ? place_pending(t) : PLACE_WHOLE;
+        if (t->split[d] & axis) return 1 + d;
+    return t->pending & axis ? place_pending(t) : PLACE_WHOLE;
 }
 
 int layer_need(const LayerOp *op, int letter, int i, int was) {
@@ -202,7 +190,7 @@ int layer_need(const LayerOp *op, int letter, int i, int was) {
     }
     Over o = over_letter(op, letter);
     Type t = over_operand(op->op, &o, i);
-    return place_of(&t);
+    return layer_place(&t, ~(Axes)0);
 }
 
 int layer_gives(const LayerOp *op, int letter, int i) {
@@ -211,7 +199,7 @@ int layer_gives(const LayerOp *op, int letter, int i) {
         return dtype_is_float(ty->dt) ? place_pending(ty) : PLACE_WHOLE;
     Over o = over_letter(op, letter);
     Type t = over_result(op->op, &o, i);
-    return place_of(&t);
+    return layer_place(&t, ~(Axes)0);
 }
 
 static void cut(Type *t, int n) {
@@ -232,7 +220,7 @@ static double seconds_over(LayerGraph *g, const LayerOp *op, int letter) {
     part.out = NEW_ARRAY(mem, Value *, (size_t)part.nout + 1);
     for (int t = 0; t < part.nin + part.nout; t++) {
         Value *v = NEW(mem, Value);
-        *v = *term_value(op, t);
+        *v = *op_term(op->op, t);
         v->ty = t < part.nin ? over_operand(op->op, &o, t)
                              : over_result(op->op, &o, t - part.nin);
         cut(&v->ty, g->ranks);

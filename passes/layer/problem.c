@@ -210,14 +210,10 @@ static void finish_gradient(Make *k, const LayerReturn *r) {
 
 static void save(Make *k, const LayerReturn *r) {
     int v = k->p->value_var[r->value];
-    const Type *ty = type_of(k->g, r->value);
     if (v < 0) return;
     double *cost = table(k, 1, v, 0, 0);
-    for (int p = 0; p < states_of(k, v); p++) {
-        bool split = p != PLACE_WHOLE && p != place_pending(ty);
-        cost[p] = k->price.seconds_per_byte * (double)type_bytes(ty) /
-                  (split ? k->g->ranks : 1);
-    }
+    for (int p = 0; p < states_of(k, v); p++)
+        cost[p] = k->price.seconds_per_byte * layer_kept_bytes(k->g, r->value, p);
 }
 
 LayerProblem layer_problem(Arena *mem, const LayerGraph *g, LayerPrice price) {

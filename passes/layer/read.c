@@ -1,12 +1,6 @@
 /* read.c - the choice that a program was made with, and what the planned one sends. */
 #include "passes/layer/layer.h"
 
-static int place_of(const Type *t, Axes axis) {
-    for (int d = 0; d < t->rank; d++)
-        if (t->split[d] & axis) return 1 + d;
-    return t->pending & axis ? place_pending(t) : PLACE_WHOLE;
-}
-
 static int letter_of(const Op *op, Axes axis) {
     Over o = over_read(op);
     for (int id = 0; o.has_dims && id < o.d.n; id++)
@@ -21,13 +15,13 @@ static bool read_function(const LayerGraph *g, int part, const Func *f, Axes axi
     if (f->narg != g->func[part]->narg) return false;
     for (int i = 0; i < f->narg; i++) {
         const Value *v = g->func[part]->arg[i];
-        c->place[g->first_value[part] + v->id] = place_of(&f->arg[i]->ty, axis);
+        c->place[g->first_value[part] + v->id] = layer_place(&f->arg[i]->ty, axis);
     }
     for (; theirs && ours; theirs = theirs->next, ours = ours->next, nth++) {
         if (theirs->kind != ours->kind || theirs->nout != ours->nout) return false;
         c->letter[nth] = letter_of(theirs, axis);
         for (int i = 0; i < theirs->nout; i++)
-            c->place[g->op[nth].out[i]] = place_of(&theirs->out[i]->ty, axis);
+            c->place[g->op[nth].out[i]] = layer_place(&theirs->out[i]->ty, axis);
     }
     return !theirs && !ours;
 }

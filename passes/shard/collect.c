@@ -137,19 +137,19 @@ static bool cut(const Search *s, Type *t, int d, Axes more) {
 static void steps_of_sum(Search *s, int at, Axes set) {
     const Type *ty = &s->state[at].ty;
     double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, ty);
-    if (too_dear(s, at, (n - 1) / n * bytes)) return;
+    if (too_dear(s, at, message_sent(OP_reduce_scatter, bytes, n))) return;
     State base = s->state[at];
     State step = base;
     step.axis = set;
     step.dim = step.to = -1;
     step.ty.pending &= (Axes)~set;
     step.how = OP_all_reduce;
-    reach(s, at, &step, 2 * (n - 1) / n * bytes);
+    reach(s, at, &step, message_sent(step.how, bytes, n));
     step.how = OP_reduce_scatter;
     for (int d = 0; d < base.ty.rank; d++) {
         if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
-        reach(s, at, &step, (n - 1) / n * bytes);
+        reach(s, at, &step, message_sent(step.how, bytes, n));
         step.ty.split[d] = base.ty.split[d];
     }
 }
@@ -157,7 +157,7 @@ static void steps_of_sum(Search *s, int at, Axes set) {
 static void steps_of_split(Search *s, int at, Axes set, int d) {
     const Type *ty = &s->state[at].ty;
     double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, ty);
-    if (too_dear(s, at, (n - 1) / n * bytes)) return;
+    if (too_dear(s, at, message_sent(OP_all_to_all, bytes, n))) return;
     State base = s->state[at];
     State step = base;
     bool legal;
@@ -167,12 +167,12 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
     step.ty.split[d] = outside(base.ty.split[d], set, &legal);
     if (!legal) return;
     step.how = OP_all_gather;
-    reach(s, at, &step, (n - 1) * bytes);
+    reach(s, at, &step, message_sent(step.how, bytes, n));
     step.how = OP_all_to_all;
     for (int to = 0; to < base.ty.rank; to++) {
         if (to == d || !cut(s, &step.ty, to, set)) continue;
         step.to = to;
-        reach(s, at, &step, (n - 1) / n * bytes);
+        reach(s, at, &step, message_sent(step.how, bytes, n));
         step.ty.split[to] = base.ty.split[to];
     }
 }

@@ -8,10 +8,7 @@
  * A dimension that the result lacks leaves a partial sum, which linear ops pass on.
  * Nothing is moved here: pass reshard makes the mismatches explicit. */
 #include "passes/shard/shard.h"
-
-/* Priorities of a dimension: an operand is split so, a result has a seed for it, a
- * parameter is stored so. */
-enum { FOLLOWS = 1, RESULT = 2, PARAMETER = 3 };
+#include "passes/cost/message.h"
 
 static FuncPlacements *placements_of(Shard *s, Func *f) {
     for (FuncPlacements *p = s->all; p; p = p->next) {
@@ -59,60 +56,44 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
         for (int k = 0; k < o->d.rank[i]; k++) {
             if (!(t->split[k] >> axis & 1) || over_leader(&o->d, o->d.term[i][k]) == id)
                 continue;
-            bytes +=
-                type_part_bytes(m, t) * (over_dim(o, i, id) >= 0 ? (n - 1) / n : n - 1);
+            int kind = over_dim(o, i, id) >= 0 ? OP_all_to_all : OP_all_gather;
+            bytes += message_sent(kind, type_part_bytes(m, t), n);
         }
     }
     for (int i = 0; i < op->nout; i++) {
         Type t = over_result(op, o, i);
         if (over_dim(o, o->d.nin + i, id) >= 0 || !dtype_is_float(t.dt)) continue;
-        bytes += type_part_bytes(m, &t) * (n - 1) / n;
+        bytes += message_sent(OP_reduce_scatter, type_part_bytes(m, &t), n);
     }
     return bytes;
 }
 
 /* Can a partial sum of operands over the axis go on into the results? */
 static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
-    int floats = 0, pending = 0, free_zero = 0;
-    int64_t count = 0, out = 0;
-    /* summands are not rounded */
-    if (op_has(op, F_CAST) &&
-        dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt])
-        return false;
+    SumOperands in = {0};
     for (int i = 0; i < op->nin; i++) {
         const Placed *x = placed(p, op->in[i]);
         bool zero;
         if (!dtype_is_float(x->ty.dt)) continue;
-        floats++;
+        in.floats++;
         if (is_free(p, op->in[i], &zero)) {
-            free_zero += zero;
+            in.zeros += zero;
         } else if (x->ty.pending >> axis & 1) {
-            pending++;
-            count += type_count(&x->ty);
+            in.pending++;
+            in.summed += type_count(&x->ty);
         }
     }
-    for (int i = 0; i < op->nout; i++) {
-        if (!dtype_is_float(op->out[i]->ty.dt)) return false;
-        out += type_count(&op->out[i]->ty);
-    }
-    if (!pending) return false;
-    if (optab[op->kind].flags & F_PLUS) {
-        return pending + free_zero == floats || op->out[0]->ty.rank == 0;
-    }
-    if (optab[op->kind].flags & F_MOVE) return true;
-    if (!(optab[op->kind].flags & F_LINEAR) || out > count) return false;
-    if (optab[op->kind].flags & F_ADDENDS) return op->nin == 2 && pending == 1;
-    return pending == floats;
+    return sums_go_on(op, &in);
 }
 
 /* A gradient within a function has the placement of its value only if nothing else
  * decides; one that the function returns has it like a seed. */
 static int result_priority(const FuncPlacements *p, const Placed *y, const Value *v) {
-    if (!y->seed.open_sum) return RESULT;
+    if (!y->seed.open_sum) return PRIORITY_RESULT;
     for (int i = 0; i < p->f->nret; i++) {
-        if (p->f->ret[i] == v) return RESULT;
+        if (p->f->ret[i] == v) return PRIORITY_RESULT;
     }
-    return FOLLOWS;
+    return PRIORITY_FOLLOWS;
 }
 
 enum { NONE = -1, INSIDE = -2 };
@@ -133,7 +114,7 @@ static int choose(Shard *s, FuncPlacements *p, Op *op, Over *o, int axis) {
     }
     refuse_two_dimensions(s, p, op, o, &b, axis);
     Axes bit = (Axes)(1u << axis);
-    for (int priority = PARAMETER; priority > 0; priority--) {
+    for (int priority = PRIORITY_PARAMETER; priority > 0; priority--) {
         int best = -1;
         double least = 0;
         for (int id = 0; id < o->d.n; id++) {
@@ -158,8 +139,8 @@ static Axes all_splits(const Type *t) {
 /* Several axes on a dimension keep the order that an operand or seed has. */
 static void keep_order(FuncPlacements *p, const Op *op, Over *o) {
     for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
-        const Type *t = term < op->nin ? &placed(p, op->in[term])->ty
-                                       : &placed(p, op->out[term - op->nin])->seed;
+        const Placed *its = placed(p, op_term(op, term));
+        const Type *t = term < op->nin ? &its->ty : &its->seed;
         for (int k = 0; k < o->d.rank[term]; k++) {
             Axes *at = &o->split[o->d.term[term][k]];
             if (t->split[k] == (*at | AXES_REVERSED)) *at = t->split[k];
@@ -177,7 +158,7 @@ static void place_result(FuncPlacements *p, Op *op, int i, bool follows,
     if (!said) trace_result(y, o, i, asked);
     if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
     y->ty.open_sum = false;
-    y->priority = annotated(y) || follows ? FOLLOWS : 0;
+    y->priority = annotated(y) || follows ? PRIORITY_FOLLOWS : 0;
     /* a parameter in another shape, or rounded, is as hard to move */
     if ((optab[op->kind].flags & (F_MOVE | F_CAST)) && op->nin == 1)
         y->priority = MAX(y->priority, placed(p, op->in[0])->priority);
@@ -220,7 +201,7 @@ static void place_argument(FuncPlacements *p, FuncPlacements *callee, const Call
     y->open = i < c->carry && is_free(p, c->op->in[i], &zero) && zero;
     if (annotated(y) && !y->open) {
         y->ty = y->seed;
-        y->priority = MAX(x->priority, FOLLOWS);
+        y->priority = MAX(x->priority, PRIORITY_FOLLOWS);
         return;
     }
     y->ty = sliced ? type_slice(&x->ty) : x->ty;
@@ -356,7 +337,7 @@ static void start(FuncPlacements *p) {
         ArgRole role = arg_role(f, i);
         bool kept = role == ARG_param || role == ARG_state;
         x->ty = x->seed;
-        x->priority = !annotated(x) ? 0 : kept ? PARAMETER : FOLLOWS;
+        x->priority = !annotated(x) ? 0 : kept ? PRIORITY_PARAMETER : PRIORITY_FOLLOWS;
     }
 }
 
