@@ -137,3 +137,29 @@ TEST_LIMIT(bytes_of_pieces_are_near_those_of_plans, 120) {
         arena_free(mem);
     }
 }
+
+/* Many replicas on a machine that sums in the width of half: what the sums take is in the pieces as
+ * it is in plans. Where all is sent in one go, to a slow network, little else is in a step. */
+TEST_LIMIT(sums_of_pieces_are_as_wide_as_those_of_plans, 120) {
+    static const char *const levels[] = {"level1", "level2"};
+    for (int k = 0; k < ARRAY_LEN(levels); k++) {
+        Arena *mem = arena_new();
+        const char *path = config("GPT2Config", 4096);
+        char *flag[] = {
+            arena_printf(mem, "--context.machine=%s/../machines/%s.yaml", tests_dir(),
+                         "a100-megatron"),
+            "--parallel_config.data_parallel=64", "--parallel_config.micro_batch_num=1",
+            "--parallel.overlap=off",
+            arena_printf(mem, "--parallel.parallel_optimizer_config.optimizer_level=%s",
+                         levels[k])};
+        SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 64);
+        SearchResult r = search_run(mem, &o);
+        const Verified *v = &r.top[0];
+        printf("  %s: bound %.4g, pieces %.4g, plan %.4g us\n", levels[k],
+               1e6 * v->c.bound, 1e6 * v->c.seconds, 1e6 * v->seconds);
+        test_at("%s", levels[k]);
+        EXPECT(r.ntop > 0 && v->c.seconds <= v->seconds);
+        EXPECT(v->c.seconds >= 0.8 * v->seconds);
+        arena_free(mem);
+    }
+}

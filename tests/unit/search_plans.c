@@ -23,6 +23,7 @@ static void draw_machine(Random *r, Machine *m, MachineRank *rank) {
         m->link[l].start_seconds = between(r, 1e-7, 1e-4);
         m->link[l].bytes_per_second = between(r, 1e8, 3e11);
     }
+    m->sum_bytes = 2 * (double)draw(r, 0, 1);
 }
 
 static char *draw_model(Arena *mem, Random *r) {
