@@ -3,7 +3,6 @@
  * probabilities of a block. attention_grad.c has the rest. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
-#include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
 

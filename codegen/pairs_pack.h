@@ -58,7 +58,7 @@ void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share
  * written. */
 void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
                        LLVMValueRef w, bool tail);
-/* How many items pack_a has for `rows` rows. */
+/* How many items name.pack has for `rows` rows. */
 LLVMValueRef pairs_pack_a_items(const Pairs2d *p, LLVMValueRef rows);
 /* void name.pack(ctx, begin, end, thread): of the slab in ctx, to the start of the workspace.
  * Rows of A begin there a_row words apart; numbers from k on are 0. */

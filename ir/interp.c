@@ -66,9 +66,7 @@ static void seen(const Env *e, const Op *op) {
 /* Slice i of a stacked tensor, sharing its data. */
 static Tensor *slice(Arena *mem, const Tensor *t, int64_t i) {
     Tensor *s = NEW(mem, Tensor);
-    s->ty = t->ty;
-    s->ty.rank--;
-    memmove(s->ty.dim, t->ty.dim + 1, sizeof(int64_t) * (MAX_RANK - 1));
+    s->ty = type_slice(&t->ty);
     s->data = (char *)t->data + i * type_bytes(&s->ty);
     return s;
 }

@@ -2,7 +2,7 @@
  * parallelism over the ranks, beside their prediction. */
 #include "base/rng.h"
 #include "frontend/calibrate/calibrate.h"
-#include "frontend/config/config_state.h"
+#include "frontend/config/config.h"
 #include "frontend/model/job.h"
 #include "frontend/plan/plan.h"
 #include "runtime/comm/comm.h"
@@ -57,7 +57,6 @@ static Program *make_program(const Calibration *c, Arena *mem, Config *cfg) {
     j->strategy = strategy_of_config(cfg);
     job_choose_model(j);
     job_choose_shape(j);
-    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     PassOptions o = strategy_pass_options(cfg);
     CompileOptions co = {.threads = c->threads};
     Module *m = job_build_step(j, &o);

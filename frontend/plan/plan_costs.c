@@ -1,6 +1,5 @@
 /* plan_costs.c - what the seconds of a planned step go into, and which keys would lower that, of
  * those that the configuration leaves to be set. See plan.h. */
-#include "base/json.h"
 #include "frontend/plan/plan.h"
 #include "passes/cost/message.h"
 #include <stdlib.h>

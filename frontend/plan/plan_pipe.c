@@ -27,7 +27,7 @@ void plan_read_task_flops(Arena *mem, const Module *m, double (*flops)[TASK_KIND
     }
 }
 
-/* In another form: see task_ops of pass pipeline. */
+/* In another form: see flat_task_ops of passes/pipe/flat.c. */
 void plan_fill_task_flops(const PipeSchedule *s, double (*flops)[TASK_KINDS]) {
     for (int c = 0; c < s->chunks; c++) {
         double *f = flops[c];

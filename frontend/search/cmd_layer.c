@@ -5,7 +5,6 @@
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
 #include "frontend/search/layer_probe.h"
-#include "passes/model/work.h"
 #include <math.h>
 
 enum { LAYOUTS = 3 }; /* the best, model_parallel, and sequence_parallel besides */
@@ -239,7 +238,7 @@ static Found find(Arena *mem, const Options *o, Text *out) {
     Job *j = NEW(mem, Job);
     *j = (Job){.mem = mem, .plans = true, .cfg = cfg};
     job_choose_model(j);
-    f.ask.job = j;
+    f.ask.cfg = j->cfg;
     f.ask.ranks = (int)option_int(o, "-n", cfg->parallel_config_model_parallel);
     if (f.ask.ranks < 2)
         fail(EXIT_CONFIG, "stator layer splits a layer over 2 ranks at least: -n RANKS");

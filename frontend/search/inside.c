@@ -1,5 +1,5 @@
 /* inside.c - placements inside of the layers of a choice, as stator layer finds them. */
-#include "frontend/config/config_state.h"
+#include "frontend/config/config.h"
 #include "frontend/search/layer_probe.h"
 #include "frontend/search/search_state.h"
 #include <math.h>
@@ -27,8 +27,7 @@ static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
     copy.runner_config_batch_size = c->batch;
     copy.parallel_config_micro_batch_num = c->micro;
     copy.micro_batch_interleave_num = 1;
-    Job j = {.mem = own, .cfg = &copy, .spec = s->job.spec, .has_spec = true};
-    LayerAsk ask = {&j, c->tp, {s->o.machine, s->threads}, s->known};
+    LayerAsk ask = {&copy, c->tp, {s->o.machine, s->threads}, s->known};
     double room = search_room(s), bound;
     LayerGraph *g = layer_probe_graph(own, &ask);
     LayerChoice *best = layer_solve_within(

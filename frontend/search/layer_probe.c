@@ -1,16 +1,15 @@
 /* layer_probe.c - see layer_probe.h. */
 #include "frontend/search/layer_probe.h"
-#include "frontend/config/config_state.h"
+#include "frontend/config/config.h"
 #include "frontend/search/probe.h"
 #include "passes/passes.h"
 
 /* ---- configurations ---- */
 
-/* One stage of so many replicas and ranks of tp, without what is besides the layer. */
-static Config config_of(const Config *cfg, int replicas, int ranks, bool sp,
-                        TextList user) {
+/* One stage of one replica and so many ranks of tp, without what is besides the layer. */
+static Config config_of(const Config *cfg, int ranks, bool sp, TextList user) {
     Config c = one_stage_config(cfg);
-    c.parallel_config_data_parallel = replicas;
+    c.parallel_config_data_parallel = 1;
     c.parallel_config_model_parallel = ranks;
     c.parallel_config_context_parallel = 1;
     c.parallel_config_context_parallel_algo = CP_ULYSSES;
@@ -22,8 +21,6 @@ static Config config_of(const Config *cfg, int replicas, int ranks, bool sp,
 static Job *job_of(Arena *mem, Config *cfg, PassOptions *o) {
     Job *j = job_to_plan(mem, cfg);
     strategy_check(cfg, &j->strategy, job_spec(j), j->shape);
-    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
-    j->strategy.gradient_groups = 0;
     *o = strategy_pass_options(cfg);
     o->unverified = true;
     o->hoist_slices = true; /* once a step, so no part of what a layer takes */
@@ -33,7 +30,7 @@ static Job *job_of(Arena *mem, Config *cfg, PassOptions *o) {
 LayerGraph *layer_probe_graph(Arena *mem, const LayerAsk *a) {
     PassOptions o;
     Config *c = NEW(mem, Config);
-    *c = config_of(a->job->cfg, 1, a->ranks, false, (TextList){0});
+    *c = config_of(a->cfg, a->ranks, false, (TextList){0});
     Job *j = job_of(mem, c, &o);
     Module *m = job_build_step(j, &o);
     passes_run(m, "simplify", &o);
@@ -81,7 +78,7 @@ LayerPlanned layer_probe_plan(Arena *mem, const LayerAsk *a, const LayerGraph *g
     Config *c = NEW(own, Config);
     Catch caught;
     if (CATCH(caught)) {
-        *c = config_of(a->job->cfg, 1, a->ranks, sequence_parallel,
+        *c = config_of(a->cfg, a->ranks, sequence_parallel,
                        (TextList){.items = (const char **)entry, .n = MAX(n, 0)});
         plan(own, mem, a, g, c, p);
         catch_end(&caught);
@@ -96,11 +93,10 @@ LayerPlanned layer_probe_plan(Arena *mem, const LayerAsk *a, const LayerGraph *g
 
 /* By group: 1 + the dimension that replicas split, which grows with the micro-batch; 0: none. */
 static int *sample_dims(Arena *mem, const LayerAsk *a, const LayerGraph *g) {
-    Config twice = *a->job->cfg;
-    Job j = {.mem = mem, .cfg = &twice};
+    Config twice = *a->cfg;
     LayerAsk ask = *a;
     twice.runner_config_batch_size *= 2;
-    ask.job = &j;
+    ask.cfg = &twice;
     const LayerGraph *two = layer_probe_graph(mem, &ask);
     int *dim = NEW_ARRAY(mem, int, (size_t)g->ngroups + 1);
     check(two->ngroups == g->ngroups);

@@ -7,8 +7,8 @@
 #include "passes/layer/layer.h"
 
 typedef struct LayerAsk {
-    const Job *job; /* its model */
-    int ranks;      /* of the axis */
+    const Config *cfg;
+    int ranks; /* of the axis */
     LayerMachine machine;
     LayerKnown *known; /* of other graphs too; NULL: its own */
 } LayerAsk;

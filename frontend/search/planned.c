@@ -1,5 +1,5 @@
 /* planned.c - the fastest choices as the planner has them. */
-#include "frontend/config/config_state.h"
+#include "frontend/config/config.h"
 #include "frontend/search/search_state.h"
 #include <math.h>
 #include <stdlib.h>

@@ -69,8 +69,6 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine, boo
                             KnownPaths *paths) {
     Job *j = job_to_plan(mem, cfg);
     PassOptions o;
-    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
-    j->strategy.gradient_groups = 0;
     o = strategy_pass_options(cfg);
     o.machine = machine == &machine_plain ? NULL : machine; /* as plans have it */
     o.unverified = true;

@@ -1,7 +1,7 @@
 /* train_go_on.c - the data of a run that goes on. A checkpoint says how many samples were used,
  * so that other replicas, batches or micro-batches leave none out and take none twice. */
 #include "base/json.h"
-#include "frontend/config/config_state.h"
+#include "frontend/config/config.h"
 #include "frontend/train/train.h"
 
 static bool is_gpt(const Train *t) {

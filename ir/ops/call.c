@@ -1,16 +1,11 @@
 /* call.c - calling a function, once or in a loop. */
 #include "ir/op_hooks.h"
+#include "ir/placement.h"
 
 /* Type of `n` stacked copies of t. */
 static Type stacked(int64_t n, const Type *t) {
-    Type s = *t;
     if (t->rank >= MAX_RANK) infer_error("a stack of more than %d dimensions", MAX_RANK);
-    memmove(s.dim + 1, t->dim, sizeof(int64_t) * (MAX_RANK - 1));
-    memmove(s.split + 1, t->split, sizeof(Axes) * (MAX_RANK - 1));
-    s.dim[0] = n;
-    s.split[0] = 0;
-    s.rank++;
-    return s;
+    return type_stack(t, n);
 }
 
 /* Numbers of the attributes, which call_of takes for verified. */

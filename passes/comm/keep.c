@@ -5,6 +5,7 @@
  * where @f's result is used by @g only, such as what the forward of a layer saves for its
  * backward. Only where the exchanged form takes no more memory: a gather is done
  * again. */
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 /* The only use of the argument, a collective that makes it no larger; or NULL. */
@@ -36,11 +37,7 @@ static bool run_by_run(const Op *from, int j, const Op *to, int i) {
 
 static void set_slices(Value *v, const Type *slice, const Op *call) {
     const Call c = call_of(call);
-    v->ty = *slice;
-    if (!c.loop) return;
-    v->ty.rank++;
-    v->ty.dim[0] = c.times;
-    for (int d = 0; d < slice->rank; d++) v->ty.dim[d + 1] = slice->dim[d];
+    v->ty = c.loop ? type_stack(slice, c.times) : *slice;
 }
 
 static void visit(Module *m, Op *to, int i) {

@@ -12,6 +12,7 @@
  * that a matmul can add to them; collectives move where `overlap` says so, if a slice is
  * worth a message and, where they are there to be hidden, less is waited for. If the function
  * has other calls, this call gets a copy of it. */
+#include "ir/placement.h"
 #include "passes/comm/cost.h"
 #include "passes/passes.h"
 
@@ -106,18 +107,10 @@ static bool acts_on_slices(const Op *op) {
     return (optab[op->kind].flags & F_MAP) && !op_attr(op, "rule");
 }
 
-/* Of one slice of dimension 0; without placement, as types are at level local. */
-static Type slice_of(const Type *t) {
-    Type s = *t;
-    s.rank--;
-    for (int d = 0; d < s.rank; d++) s.dim[d] = t->dim[d + 1];
-    return s;
-}
-
 /* The op on one slice (loops) or as it is. */
 static Op *op_inside(Builder *b, const Op *op, Value **in, bool sliced) {
     Op *copy = op_again(b, op, in);
-    if (sliced) copy->out[0]->ty = slice_of(&op->out[0]->ty);
+    if (sliced) copy->out[0]->ty = type_slice(&op->out[0]->ty);
     for (Attr *a = copy->attr; sliced && a; a = a->next)
         if (a->kind == ATTR_DIM && a->i > 0) a->i--;
     return copy;
@@ -389,7 +382,7 @@ static Op *call_below(const Op *op, int *operand) {
 static void go_down(Sink *s, Op *op, Op *call, int operand) {
     Func *callee = own_callee(s, call), *f = op->fn;
     Value *arg = callee->arg[operand], *v = op->out[0];
-    Type ty = op_is_loop(call) ? slice_of(&op->in[0]->ty) : op->in[0]->ty;
+    Type ty = op_is_loop(call) ? type_slice(&op->in[0]->ty) : op->in[0]->ty;
     Value *fresh = NEW(s->m->mem, Value); /* replaces the value in its old uses */
     *fresh = *arg;
     func_replace(callee, arg, fresh);

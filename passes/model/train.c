@@ -90,11 +90,7 @@ static void stack(const Train *t, int i, int64_t times, Type *ty) {
     if (type_bytes(ty) > TYPE_MAX_BYTES / times)
         fail(EXIT_MEMORY, "%%%s: %lld micro-batches have more than 2^50 bytes", name,
              (long long)times);
-    memmove(ty->dim + 1, ty->dim, sizeof(int64_t) * (MAX_RANK - 1));
-    memmove(ty->split + 1, ty->split, sizeof(Axes) * (MAX_RANK - 1));
-    ty->dim[0] = times;
-    ty->split[0] = 0;
-    ty->rank++;
+    *ty = type_stack(ty, times);
 }
 
 /* Batch argument i of one micro-batch. */

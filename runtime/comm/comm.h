@@ -136,7 +136,7 @@ int64_t comm_send(int stage, int64_t message, const void *data, int64_t bytes);
 void comm_sent(int64_t ticket);
 void comm_receive(int stage, int64_t message, void *to, int64_t bytes);
 
-/* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports. */
+/* Seconds spent inside comm_run since the start and bytes sent by this rank, for benchmarks. */
 typedef struct CommStats {
     double seconds;
     int64_t calls, sent_bytes;

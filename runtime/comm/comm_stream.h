@@ -14,7 +14,7 @@ typedef enum Side {
     SIDES
 } Side;
 
-/* One side of all parts. A piece of it is a stream of piece_bytes: of all_reduce the
+/* One side of all parts. A piece of it is a stream of stream_piece_bytes: of all_reduce the
  * piece is a range of the whole (the last ones may be shorter), otherwise one of each
  * part. */
 typedef struct Stream {
