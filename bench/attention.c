@@ -109,8 +109,8 @@ static double seconds_of(Bench *b, bool grad) {
 
 static void peaks_of(int threads, double *f32, double *bf16, const char **unit) {
     for (int i = 0; i < 3; i++) {
-        *f32 = fmax(*f32, bench_fma_peak(threads, PEAK_SECONDS));
-        *bf16 = fmax(*bf16, bench_bf16_peak(threads, PEAK_SECONDS, unit));
+        *f32 = fmax(*f32, peak_fma(threads, PEAK_SECONDS));
+        *bf16 = fmax(*bf16, peak_bf16(threads, PEAK_SECONDS, unit));
     }
 }
 
@@ -140,7 +140,7 @@ static void token_row(Target *t, AttnShape s, int threads) {
     int32_t last = (int32_t)s.tk - 1;
     Bench b = prepare(t, &s, threads, caches);
     void **x = b.tensor;
-    double best = INFINITY, most = bench_memory_bandwidth(threads);
+    double best = INFINITY, most = memory_bandwidth(threads);
     for (int i = 0; i < RUNS; i++) {
         double start = clock_seconds();
         for (int64_t c = 0; c < caches; c++)
@@ -148,7 +148,7 @@ static void token_row(Target *t, AttnShape s, int threads) {
                       &zero, rng, x[O], b.lse, b.work);
         best = fmin(best, (clock_seconds() - start) / (double)caches);
     }
-    most = fmax(most, bench_memory_bandwidth(threads));
+    most = fmax(most, memory_bandwidth(threads));
     double rate = (double)bytes / best;
     printf("  %-4s %lld sequences %8.3f ms %7.2f GB/s, %.2f of %.2f\n", dtype_name[s.dt],
            (long long)s.batch, best * 1e3, rate * 1e-9, rate / most, most * 1e-9);

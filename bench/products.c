@@ -94,8 +94,8 @@ static double seconds_of(Target *t, const PairsMatmul *product) {
 
 static double peak_of(int threads) {
     const char *unit;
-    double peak = bench_bf16_peak(threads, PEAK_SECONDS, &unit);
-    return peak > 0 ? peak : bench_f32_peak(threads, PEAK_SECONDS, &unit);
+    double peak = peak_bf16(threads, PEAK_SECONDS, &unit);
+    return peak > 0 ? peak : peak_f32(threads, PEAK_SECONDS, &unit);
 }
 
 static void print_row(Target *t, const Row *r, int threads) {

@@ -54,8 +54,8 @@ static double run_once(Program *p) {
 static double peak_flops(int threads, bool narrow, const char **unit) {
     double best = 0;
     for (int i = 0; i < 5; i++) {
-        double peak = narrow ? bench_bf16_peak(threads, PEAK_SECONDS, unit)
-                             : bench_f32_peak(threads, PEAK_SECONDS, unit);
+        double peak = narrow ? peak_bf16(threads, PEAK_SECONDS, unit)
+                             : peak_f32(threads, PEAK_SECONDS, unit);
         best = fmax(best, 1e9 * peak);
     }
     return best > 0 ? best : peak_flops(threads, false, unit);
@@ -65,7 +65,7 @@ static WorkRates measured_rates(int threads) {
     const char *unit;
     WorkRates r = {.f32_flops = peak_flops(threads, false, &unit),
                    .bf16_flops = peak_flops(threads, true, &unit)};
-    for (int i = 0; i < 2; i++) r.bytes = fmax(r.bytes, bench_memory_bandwidth(threads));
+    for (int i = 0; i < 2; i++) r.bytes = fmax(r.bytes, memory_bandwidth(threads));
     return r;
 }
 

@@ -84,9 +84,9 @@ static Table table_read(Arena *mem, const char *text) {
 /* ---- the machine ---- */
 
 static const char *machine_text(Arena *mem, const Target *target, int threads) {
-    return arena_printf(mem, "%s, %s, %d lanes, %d thread%s, oneDNN %s",
-                        bench_cpu_model(mem), target->cpu, target->lanes, threads,
-                        threads == 1 ? "" : "s", dnnl_version_text(mem));
+    return arena_printf(mem, "%s, %s, %d lanes, %d thread%s, oneDNN %s", cpu_model(mem),
+                        target->cpu, target->lanes, threads, threads == 1 ? "" : "s",
+                        dnnl_version_text(mem));
 }
 
 /* A file for each machine, instruction set, number of threads, library and build. */

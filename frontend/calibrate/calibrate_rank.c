@@ -159,9 +159,9 @@ static void calibrate_products(Calibration *c, MachineRank *r) {
 static void calibrate_peaks(Calibration *c, MachineRank *r) {
     const char *unit;
     if (c->ranks > 1) comm_barrier();
-    r->flops[0] = 1e9 * ranks_mean(bench_f32_peak(c->threads, PEAK_SECONDS, &unit));
+    r->flops[0] = 1e9 * ranks_mean(peak_f32(c->threads, PEAK_SECONDS, &unit));
     if (c->ranks > 1) comm_barrier();
-    r->flops[1] = 1e9 * ranks_mean(bench_bf16_peak(c->threads, PEAK_SECONDS, &unit));
+    r->flops[1] = 1e9 * ranks_mean(peak_bf16(c->threads, PEAK_SECONDS, &unit));
     if (!(r->flops[1] > 0)) r->flops[1] = r->flops[0];
     calibrate_say("peaks: f32 %.1f, bf16 %.1f GFLOP/s", 1e-9 * r->flops[0],
                   1e-9 * r->flops[1]);

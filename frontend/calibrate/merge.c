@@ -71,5 +71,5 @@ Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now) {
 }
 
 void machine_describe_host(Arena *mem, Text *out) {
-    text_add(out, "%s, %s", bench_cpu_model(mem), program_libraries(mem));
+    text_add(out, "%s, %s", cpu_model(mem), program_libraries(mem));
 }

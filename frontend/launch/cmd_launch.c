@@ -62,7 +62,7 @@ int cmd_launch(int argc, char **argv) {
     Arena *mem = given->mem;
     LaunchOptions o = options_of(given);
     check_options(&o);
-    Machine m = machine_find(mem);
+    ThisHost m = this_host(mem);
     Placement *p = placement_make(mem, &o, &m);
     LaunchPlan *plan = launch_plan(mem, &o, &m, p, environ);
     if (plan->warning) fprintf(stderr, "stator: warning: %s\n", plan->warning);

@@ -18,7 +18,7 @@ typedef struct LaunchOptions {
 } LaunchOptions;
 
 /* This machine, as far as it decides how ranks are started. */
-typedef struct Machine {
+typedef struct ThisHost {
     int cores;         /* physical ones that this process may use */
     int nodes;         /* of the batch system's allocation; 1: none */
     const char *tasks; /* of each, as Slurm writes them: "4(x2),1"; NULL: not known */
@@ -28,15 +28,15 @@ typedef struct Machine {
     bool no_cma;      /* a process may not read another's memory */
     const char *host; /* its name */
     const char *self; /* this program */
-} Machine;
-Machine machine_find(Arena *mem);
+} ThisHost;
+ThisHost this_host(Arena *mem);
 /* Physical cores that this process may use, numbered from 0. */
-int machine_cores(void);
+int this_host_cores(void);
 /* This process may use n of them from now on, `first` and those behind it. */
-void machine_bind(int first, int n);
+void this_host_bind(int first, int n);
 /* Processes that the kernel has killed for lack of memory since it started; -1: unknown.
  */
-int64_t machine_oom_kills(void);
+int64_t this_host_oom_kills(void);
 
 typedef struct Placement {
     int ranks, most;   /* most: ranks of one host, as far as their names tell */
@@ -48,7 +48,7 @@ typedef struct Placement {
 /* Seats the ranks of -n, --hostfile or --rank-table. Fails with EXIT_CONFIG. A hostfile
  * has lines "NAME [slots=N]" and '#' comments; a host without slots has one for each core
  * of this machine. */
-Placement *placement_make(Arena *mem, const LaunchOptions *o, const Machine *m);
+Placement *placement_make(Arena *mem, const LaunchOptions *o, const ThisHost *m);
 
 /* What mpirun is started with. */
 typedef struct LaunchPlan {
@@ -58,7 +58,7 @@ typedef struct LaunchPlan {
 } LaunchPlan;
 
 /* user_env are this process's environment strings, whose STATOR_* the ranks get. */
-LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const Machine *m,
+LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const ThisHost *m,
                         const Placement *p, char **user_env);
 /* The line for a shell, with quotes where needed. */
 char *shell_line(Arena *mem, const LaunchPlan *plan);
@@ -81,7 +81,7 @@ bool launch_report_fatal(const LaunchReport *r);
 int launch_report_end(LaunchReport *r, int status, int64_t oom_kills, int stopped);
 
 /* Starts the plan and watches it to its end; returns the exit code. */
-int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Placement *p,
+int launch_run(Arena *mem, const LaunchOptions *o, const ThisHost *m, const Placement *p,
                const LaunchPlan *plan);
 
 #endif

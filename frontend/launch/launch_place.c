@@ -75,7 +75,7 @@ static int most_of(Arena *mem, const Placement *p) {
 
 /* Ranks of the node of an allocation that has the most: mpirun fills the first one before the
  * next, as far as their tasks go; what is left goes round again. */
-static int most_of_nodes(const Machine *m, int ranks) {
+static int most_of_nodes(const ThisHost *m, int ranks) {
     int most = 0, left = ranks, nodes = 0;
     for (const char *s = m->tasks; s && *s && left;) {
         int tasks = 0, times = 1, n = 0;
@@ -92,7 +92,7 @@ static int most_of_nodes(const Machine *m, int ranks) {
     return left ? MAX(most, (ranks + all - 1) / all) : most;
 }
 
-Placement *placement_make(Arena *mem, const LaunchOptions *o, const Machine *m) {
+Placement *placement_make(Arena *mem, const LaunchOptions *o, const ThisHost *m) {
     Placement *p = NEW(mem, Placement);
     *p = (Placement){.ranks = o->ranks, .most = most_of_nodes(m, o->ranks)};
     if (o->rank_table) {

@@ -39,7 +39,7 @@ static const char *decimal(Planner *l, int n) {
 
 /* Threads of a rank. Other hosts are taken to be like this one, unless --threads says how
  * they are. */
-static int plan_threads(Planner *l, const LaunchOptions *o, const Machine *m,
+static int plan_threads(Planner *l, const LaunchOptions *o, const ThisHost *m,
                         const Placement *p) {
     int threads = o->threads ? o->threads : MAX(1, m->cores / p->most);
     bool known = !p->host || !o->threads;
@@ -92,7 +92,7 @@ static void add_environment(Planner *l, int threads, int columns, char **env) {
     if (columns) ADD(l, "-x", arena_printf(l->mem, LAUNCH_COLUMNS_ENV "=%d", columns));
 }
 
-LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const Machine *m,
+LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const ThisHost *m,
                         const Placement *p, char **user_env) {
     Planner planner = {.mem = mem, .plan = NEW(mem, LaunchPlan)}, *l = &planner;
     const Dialect *words = &dialects[m->mpi_major >= 5];

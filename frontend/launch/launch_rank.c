@@ -192,14 +192,14 @@ static void bind_rank(void) {
     int ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE"), threads = rt_threads_asked();
     const char *off = getenv("STATOR_BIND");
     if (local < 0 || ranks <= local || !threads) return;
-    int cores = machine_cores(), places = cores / threads;
+    int cores = this_host_cores(), places = cores / threads;
     bool crowded = ranks > places;
     if (crowded) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     if (off && !strcmp(off, "off")) return;
     if (!crowded)
-        machine_bind(local * threads, threads);
+        this_host_bind(local * threads, threads);
     else if (places && cores % threads == 0 && ranks % places == 0)
-        machine_bind(local % places * threads, threads);
+        this_host_bind(local % places * threads, threads);
 }
 
 void launch_rank_start(void) {

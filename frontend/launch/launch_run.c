@@ -264,7 +264,7 @@ static void watch(Run *r) {
     }
 }
 
-int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Placement *p,
+int launch_run(Arena *mem, const LaunchOptions *o, const ThisHost *m, const Placement *p,
                const LaunchPlan *plan) {
     if (!m->mpi_major)
         fail(EXIT_CONFIG, "there is no mpirun of Open MPI; install it (Debian: "
@@ -275,10 +275,10 @@ int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Place
     Run r = {.o = o, .heard = now, .kill_at = INFINITY, .leave_at = INFINITY};
     r.timeout_at = o->timeout_seconds > 0 ? now + o->timeout_seconds : INFINITY;
     r.report = launch_report_new(mem, stderr, p->ranks, m->host, o->program != NULL);
-    int64_t before = machine_oom_kills();
+    int64_t before = this_host_oom_kills();
     start(&r, plan);
     watch(&r);
-    int64_t after = machine_oom_kills();
+    int64_t after = this_host_oom_kills();
     int64_t kills = before < 0 || after < 0 ? -1 : after - before;
     int code = launch_report_end(r.report, r.status, kills, r.stopped);
     if (!r.lost) return code;

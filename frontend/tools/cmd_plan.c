@@ -43,12 +43,12 @@ static double best_of(double (*measure)(int threads), int threads) {
 
 static double f32_peak(int threads) {
     const char *unit;
-    return bench_f32_peak(threads, PEAK_SECONDS, &unit);
+    return peak_f32(threads, PEAK_SECONDS, &unit);
 }
 
 static double bf16_peak(int threads) {
     const char *unit;
-    return bench_bf16_peak(threads, PEAK_SECONDS, &unit);
+    return peak_bf16(threads, PEAK_SECONDS, &unit);
 }
 
 /* As on the command line, or measured with the threads of a rank. A CPU without a unit for
@@ -67,7 +67,7 @@ static void set_rates(const Options *o, Plan *p) {
     if (measure && !(r.f32_flops > 0)) r.f32_flops = 1e9 * best_of(f32_peak, threads);
     if (measure && !(r.bf16_flops > 0)) r.bf16_flops = 1e9 * best_of(bf16_peak, threads);
     if (measure && !(r.bf16_flops > 0)) r.bf16_flops = r.f32_flops;
-    if (measure && !(r.bytes > 0)) r.bytes = best_of(bench_memory_bandwidth, threads);
+    if (measure && !(r.bytes > 0)) r.bytes = best_of(memory_bandwidth, threads);
     plan_set_rates(p, r);
 }
 

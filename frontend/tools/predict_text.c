@@ -193,7 +193,7 @@ bool wording_ends(const Wording *w, int token) {
 
 /* Is the name of this special token a text to stop at? It is printed nowhere, so that the
  * stream never sees it. */
-static bool is_stop(const Tokenizer *t, const TextStream *to, int token) {
+static bool is_stop(const Tokenizer *t, const TextPrinter *to, int token) {
     size_t n;
     const char *s = tokenizer_piece(t, token, false, &n);
     for (int i = 0; i < to->nstop; i++)
@@ -203,16 +203,16 @@ static bool is_stop(const Tokenizer *t, const TextStream *to, int token) {
 
 /* The bytes of a token; a token beyond the bytes prints as U+FFFD: byte 255 begins no
  * character. Special tokens and those beyond the tokenizer have no text. False: ends here. */
-static bool put_piece(Output *out, TextStream *to, int token) {
+static bool put_piece(Output *out, TextPrinter *to, int token) {
     const Tokenizer *t = out->w->tokenizer;
-    if (!t) return text_stream_put(to, (unsigned char)MIN(token, 255));
+    if (!t) return text_printer_put(to, (unsigned char)MIN(token, 255));
     if (token >= tokenizer_vocab(t)) return true;
     if (tokenizer_special(t, token)) return !is_stop(t, to, token);
     size_t n;
     const char *s = tokenizer_piece(t, token, !out->begun, &n);
     out->begun = true;
     for (size_t i = 0; i < n; i++)
-        if (!text_stream_put(to, (unsigned char)s[i])) return false;
+        if (!text_printer_put(to, (unsigned char)s[i])) return false;
     return true;
 }
 
@@ -223,11 +223,11 @@ void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p, FIL
     out->logprobs = text_new(mem);
     if (w->numbers) return;
     bool echo = w->echo && !w->json;
-    TextStream *prompt = text_stream_new(mem, echo ? to : NULL, NULL, NULL, 0);
+    TextPrinter *prompt = text_printer_new(mem, echo ? to : NULL, NULL, NULL, 0);
     for (int i = 0; i < p->tokens.n; i++) put_piece(out, prompt, p->tokens.id[i]);
-    text_stream_end(prompt);
-    out->stream = text_stream_new(mem, w->json ? NULL : to, w->json ? &out->text : NULL,
-                                  w->stop, w->nstop);
+    text_printer_end(prompt);
+    out->stream = text_printer_new(mem, w->json ? NULL : to, w->json ? &out->text : NULL,
+                                   w->stop, w->nstop);
 }
 
 static double log_probability(const float *scores, int64_t vocab, int token) {
@@ -278,7 +278,7 @@ static void print_json(Output *out, int64_t sample, const char *why) {
 }
 
 void output_close(Output *out, int64_t sample, const char *why) {
-    if (out->stream) text_stream_end(out->stream);
+    if (out->stream) text_printer_end(out->stream);
     if (out->w->json) print_json(out, sample, why);
     putc('\n', out->to);
 }

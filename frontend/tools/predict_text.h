@@ -44,9 +44,9 @@ typedef struct Output {
     const Wording *w;
     const Prompt *prompt;
     FILE *to;
-    TextStream *stream; /* NULL: numbers */
-    Text text;          /* JSON: what was printed else */
-    Text ids, logprobs; /* JSON */
+    TextPrinter *stream; /* NULL: numbers */
+    Text text;           /* JSON: what was printed else */
+    Text ids, logprobs;  /* JSON */
     int64_t count;
     bool begun; /* a piece of text came before */
 } Output;

@@ -51,9 +51,9 @@ Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab) {
 /* Room after the longest beginning of `stop` for one incomplete character. */
 enum { CHARACTER_BYTES = 4 };
 
-TextStream *text_stream_new(Arena *mem, FILE *out, Text *keep, const char *const *stop,
-                            int nstop) {
-    TextStream *s = NEW(mem, TextStream);
+TextPrinter *text_printer_new(Arena *mem, FILE *out, Text *keep, const char *const *stop,
+                              int nstop) {
+    TextPrinter *s = NEW(mem, TextPrinter);
     s->out = out;
     s->keep = keep;
     s->stop = NEW_ARRAY(mem, const char *, (size_t)nstop + 1);
@@ -70,7 +70,7 @@ TextStream *text_stream_new(Arena *mem, FILE *out, Text *keep, const char *const
     return s;
 }
 
-static void print_bytes(TextStream *s, const char *p, size_t n) {
+static void print_bytes(TextPrinter *s, const char *p, size_t n) {
     if (s->out) fwrite(p, 1, n, s->out);
     if (s->keep) text_add_bytes(s->keep, p, n);
 }
@@ -91,7 +91,7 @@ static bool may_become_character(const char *p, size_t n) {
 
 /* Prints the characters of held[0, n) and forgets them; the last may be incomplete, and
  * then stays unless `all`. */
-static void print_held(TextStream *s, size_t n, bool all) {
+static void print_held(TextPrinter *s, size_t n, bool all) {
     size_t i = 0;
     while (i < n) {
         int size = utf8_check(s->held + i, n - i);
@@ -111,13 +111,13 @@ static void print_held(TextStream *s, size_t n, bool all) {
 }
 
 /* Length of the longest end of held that `stop` begins with. */
-static size_t stop_overlap(const TextStream *s, const char *stop) {
+static size_t stop_overlap(const TextPrinter *s, const char *stop) {
     size_t n = MIN(s->held_n, strlen(stop));
     while (n && memcmp(s->held + s->held_n - n, stop, n)) n--;
     return n;
 }
 
-bool text_stream_put(TextStream *s, unsigned char byte) {
+bool text_printer_put(TextPrinter *s, unsigned char byte) {
     if (s->ended) return false;
     s->held[s->held_n++] = (char)byte;
     size_t overlap = 0;
@@ -134,7 +134,7 @@ bool text_stream_put(TextStream *s, unsigned char byte) {
     return true;
 }
 
-void text_stream_end(TextStream *s) {
+void text_printer_end(TextPrinter *s) {
     if (!s->ended) print_held(s, s->held_n, true);
     s->ended = true;
 }

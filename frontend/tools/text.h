@@ -21,7 +21,7 @@ Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab);
  * that belongs to no valid character is printed as U+FFFD. With stop texts, what may be
  * the beginning of one is held back, and the text ends right before the first that is
  * complete. */
-typedef struct TextStream {
+typedef struct TextPrinter {
     FILE *out;  /* NULL: not printed */
     Text *keep; /* what is printed is added; NULL: not */
     const char **stop;
@@ -29,14 +29,14 @@ typedef struct TextStream {
     char *held; /* not yet printed: less than a character, or the beginning of a stop */
     size_t held_n;
     bool ended; /* a stop text came */
-} TextStream;
+} TextPrinter;
 
 /* Empty stop texts are none. Fails with EXIT_CONFIG above TEXT_MAX_STOP_BYTES. */
-TextStream *text_stream_new(Arena *mem, FILE *out, Text *keep, const char *const *stop,
-                            int nstop);
+TextPrinter *text_printer_new(Arena *mem, FILE *out, Text *keep, const char *const *stop,
+                              int nstop);
 /* Takes one byte; false once a stop text is complete. */
-bool text_stream_put(TextStream *s, unsigned char byte);
+bool text_printer_put(TextPrinter *s, unsigned char byte);
 /* Prints what is still held back; for the end by length or end token. */
-void text_stream_end(TextStream *s);
+void text_printer_end(TextPrinter *s);
 
 #endif

@@ -8,9 +8,9 @@
 #include "frontend/model/job.h"
 #include "passes/pipe/schedule.h"
 #include "runtime/data/data.h"
+#include "runtime/run/learning_rate.h"
 #include "runtime/run/loss_scale.h"
 #include "runtime/run/metrics.h"
-#include "runtime/run/schedule.h"
 #include "runtime/store/ckpt.h"
 
 /* Pointers into the program's memory that the loop reads and writes, besides the
@@ -46,7 +46,7 @@ typedef struct Train {
     /* the work */
     Data *data;
     int64_t steps; /* of the whole run */
-    Schedule schedule;
+    RateSchedule schedule;
     WeightDecay decay;
     bool scales_loss; /* compute_dtype is float16 */
     LossScale loss_scale;

@@ -98,7 +98,7 @@ static void fill_scalars(const Train *t, int64_t update, double rate) {
         c2 -= pow(t->beta2, (double)update);
     }
     if (t->at.weight_decay)
-        *t->at.weight_decay = (float)schedule_weight_decay(&t->decay, update);
+        *t->at.weight_decay = (float)weight_decay_at(&t->decay, update);
     if (t->at.correction1) *t->at.correction1 = (float)c1;
     if (t->at.correction2) *t->at.correction2 = (float)c2;
     if (t->at.loss_scale) *t->at.loss_scale = (float)t->loss_scale.value;
@@ -135,7 +135,7 @@ static void count_step(Train *t) {
  * nothing. */
 static double run_step(Train *t, const DataBatch *batch) {
     int64_t step = t->step + 1, update = step - t->skipped;
-    double rate = schedule_rate(&t->schedule, update);
+    double rate = learning_rate_at(&t->schedule, update);
     if (t->program->stages > 1) train_end_if_data_failed(t, true);
     rt_op_begin(MARK_FEED);
     train_feed(t->feed, batch, 0);

@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"
+#include "frontend/train/train.h"
 #include "passes/estimate/step_seconds.h"
 #include "runtime/comm/comm.h"
 #include <errno.h>

@@ -92,7 +92,7 @@ void profile_plan(Train *t) {
 void profile_measure(Train *t) {
     if (!t->record) return;
     uint64_t bytes = (uint64_t)t->program->plan.total_bytes;
-    t->record->peak_bytes = bench_bandwidth_within(t->threads, bytes);
+    t->record->peak_bytes = memory_bandwidth_within(t->threads, bytes);
     comm_barrier(); /* all ranks of a host share its memory */
 }
 

@@ -242,8 +242,8 @@ static double peak_seconds(const Train *t) {
 static double measure_peak(const Train *t, const char **unit) {
     double peak = 0, seconds = peak_seconds(t);
     if (t->job.cfg->model_compute_dtype == FLOAT_BF16)
-        peak = bench_bf16_peak(t->threads, seconds, unit);
-    if (peak <= 0) peak = bench_f32_peak(t->threads, seconds, unit);
+        peak = peak_bf16(t->threads, seconds, unit);
+    if (peak <= 0) peak = peak_f32(t->threads, seconds, unit);
     return 1e9 * peak * comm_size() * share_of_core(t);
 }
 
@@ -274,14 +274,14 @@ static void say_loss_scale(const Train *t) {
 }
 
 static void say_schedule(const Train *t) {
-    const Schedule *s = &t->schedule;
-    if (s->kind == SCHEDULE_CONSTANT || s->total_steps >= t->steps) return;
+    const RateSchedule *s = &t->schedule;
+    if (s->kind == RATE_CONSTANT || s->total_steps >= t->steps) return;
     report_say(
         t,
         "note: the learning rate goes down over lr_schedule.total_steps %lld of the "
         "%lld steps, then stays at %g",
         (long long)s->total_steps, (long long)t->steps,
-        schedule_rate(s, s->total_steps + 2));
+        learning_rate_at(s, s->total_steps + 2));
 }
 
 void report_header(Train *t) {

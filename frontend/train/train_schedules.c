@@ -2,28 +2,28 @@
 #include "frontend/config/config_state.h"
 #include "frontend/train/train.h"
 
-static ScheduleKind schedule_kind(LrType type) {
+static RateKind schedule_kind(LrType type) {
     switch (type) {
     case LR_COSINE:
-        return SCHEDULE_COSINE;
+        return RATE_COSINE;
     case LR_COSINE_WITH_RESTARTS:
-        return SCHEDULE_COSINE_RESTARTS;
+        return RATE_COSINE_RESTARTS;
     case LR_CONSTANT:
     case LR_CONSTANT_WITH_WARMUP:
-        return SCHEDULE_CONSTANT;
+        return RATE_CONSTANT;
     case LR_LINEAR:
-        return SCHEDULE_LINEAR;
+        return RATE_LINEAR;
     case LR_POLYNOMIAL:
-        return SCHEDULE_POLYNOMIAL;
+        return RATE_POLYNOMIAL;
     case LR_INVERSE_SQRT:
-        return SCHEDULE_INVERSE_SQRT;
+        return RATE_INVERSE_SQRT;
     case LR_WSD:
-        return SCHEDULE_WSD;
+        return RATE_WSD;
     }
     die("schedule %d", (int)type);
 }
 
-static ScheduleDecay wsd_decay(WsdDecay style) {
+static RateDecay wsd_decay(WsdDecay style) {
     switch (style) {
     case WSD_LINEAR:
         return DECAY_LINEAR;
@@ -43,17 +43,17 @@ static void choose_schedule(Train *t) {
     if (total < 0) total = MAX(t->steps, 1);
     if (!config_given(cfg, "lr_schedule.warmup_steps"))
         warmup = config_warmup_of(cfg, total);
-    t->schedule = (Schedule){.kind = schedule_kind(cfg->lr_schedule_type),
-                             .rate = cfg->lr_schedule_learning_rate,
-                             .rate_end = cfg->lr_schedule_lr_end,
-                             .warmup_rate_init = cfg->lr_schedule_warmup_lr_init,
-                             .warmup_steps = warmup,
-                             .total_steps = total,
-                             .power = cfg->lr_schedule_power,
-                             .num_cycles = cfg->lr_schedule_num_cycles,
-                             .wsd_decay = wsd_decay(cfg->lr_schedule_wsd_decay_style),
-                             .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
-    schedule_check(&t->schedule);
+    t->schedule = (RateSchedule){.kind = schedule_kind(cfg->lr_schedule_type),
+                                 .rate = cfg->lr_schedule_learning_rate,
+                                 .rate_end = cfg->lr_schedule_lr_end,
+                                 .warmup_rate_init = cfg->lr_schedule_warmup_lr_init,
+                                 .warmup_steps = warmup,
+                                 .total_steps = total,
+                                 .power = cfg->lr_schedule_power,
+                                 .num_cycles = cfg->lr_schedule_num_cycles,
+                                 .wsd_decay = wsd_decay(cfg->lr_schedule_wsd_decay_style),
+                                 .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
+    learning_rate_check(&t->schedule);
     if (warmup > 0 && warmup >= t->steps && t->steps > 0)
         config_note(t->job.cfg, "lr_schedule.warmup_steps",
                     "the run of %lld steps ends before its warm-up of %lld steps does",

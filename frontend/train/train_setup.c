@@ -1,4 +1,5 @@
 /* train_setup.c - from the words of the command to a compiled program. */
+#include "codegen/product_choices.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
 #include "frontend/plan/plan.h"

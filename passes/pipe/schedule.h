@@ -5,8 +5,8 @@
  * backward, I and W the two halves of that (gradients of inputs, of weights). So
  * torch.distributed.pipelining and zero-bubble schedules write them; empty cells are idle
  * time and mean nothing here. */
-#ifndef STATOR_SCHEDULE_TEXT_H
-#define STATOR_SCHEDULE_TEXT_H
+#ifndef STATOR_SCHEDULE_H
+#define STATOR_SCHEDULE_H
 #include "ir/ir.h"
 
 typedef struct Task {

@@ -115,7 +115,7 @@ static double rate_of(void (*run)(void), double flops, int threads, double lengt
     return flops * threads / best * 1e-9;
 }
 
-double bench_fma_peak(int threads, double seconds) {
+double peak_fma(int threads, double seconds) {
     check(threads >= 1);
     const double each = 2.0 * CHAINS * LOOPS;
     if (__builtin_cpu_supports("avx512f"))
@@ -137,7 +137,7 @@ static bool multiplies_tiles(void) {
     return tiles && bf16 && tiles_granted();
 }
 
-double bench_bf16_peak(int threads, double seconds, const char **unit) {
+double peak_bf16(int threads, double seconds, const char **unit) {
     check(threads >= 1);
     if (multiplies_tiles()) {
         *unit = "AMX";
@@ -151,17 +151,17 @@ double bench_bf16_peak(int threads, double seconds, const char **unit) {
     return 0;
 }
 
-double bench_f32_peak(int threads, double seconds, const char **unit) {
+double peak_f32(int threads, double seconds, const char **unit) {
     const double look = MIN(seconds, PEAK_SECONDS / 16), rest = seconds - look;
-    double fma = bench_fma_peak(threads, look), tiles = 0, longer = 0;
+    double fma = peak_fma(threads, look), tiles = 0, longer = 0;
     if (multiplies_tiles())
-        tiles = bench_bf16_peak(threads, look, unit) / F32_PRODUCTS_BY_TILES;
+        tiles = peak_bf16(threads, look, unit) / F32_PRODUCTS_BY_TILES;
     bool by_tiles = tiles > fma;
     if (!by_tiles) *unit = "FMA";
     if (rest > 0 && by_tiles)
-        longer = bench_bf16_peak(threads, rest, unit) / F32_PRODUCTS_BY_TILES;
+        longer = peak_bf16(threads, rest, unit) / F32_PRODUCTS_BY_TILES;
     else if (rest > 0)
-        longer = bench_fma_peak(threads, rest);
+        longer = peak_fma(threads, rest);
     return MAX(longer, MAX(fma, tiles));
 }
 
@@ -186,7 +186,7 @@ static void triad(float *restrict a, const float *restrict b, const float *restr
     }
 }
 
-double bench_bandwidth_within(int threads, uint64_t bytes) {
+double memory_bandwidth_within(int threads, uint64_t bytes) {
     check(threads >= 1);
     double begin = clock_seconds(), best = 1e30;
     uint64_t floats = bytes / (TRIAD_MOVES * sizeof(float));
@@ -213,11 +213,11 @@ double bench_bandwidth_within(int threads, uint64_t bytes) {
     return (double)mapped * (double)rounds / best;
 }
 
-double bench_memory_bandwidth(int threads) {
-    return bench_bandwidth_within(threads, UINT64_MAX);
+double memory_bandwidth(int threads) {
+    return memory_bandwidth_within(threads, UINT64_MAX);
 }
 
-const char *bench_cpu_model(Arena *mem) {
+const char *cpu_model(Arena *mem) {
     char line[400];
     const char *found = "unknown CPU";
     FILE *f = fopen("/proc/cpuinfo", "r");

@@ -8,28 +8,28 @@
 /* GFLOP/s in f32 of `threads` threads that do nothing but fused multiply-adds in the
  * widest registers the CPU has (an FMA counts 2). Takes about `seconds`, at least some tenths
  * of a millisecond. */
-double bench_fma_peak(int threads, double seconds);
+double peak_fma(int threads, double seconds);
 /* Products of numbers of bf16 that tile registers make for one of f32 (codegen/gemm_tiles.c). */
 #define F32_PRODUCTS_BY_TILES 6
 /* The same of products of f32 on the unit that is named: tile registers, which multiply f32 as
  * sums of numbers of bf16, where they are faster at that, else fused multiply-adds. The time goes
  * to the faster one, after a short look at both. */
-double bench_f32_peak(int threads, double seconds, const char **unit);
+double peak_f32(int threads, double seconds, const char **unit);
 /* The same of products of bf16 summed in f32, on the unit that is named: AMX tiles or
  * AVX512-BF16 vectors. 0: the CPU has neither. */
-double bench_bf16_peak(int threads, double seconds, const char **unit);
+double peak_bf16(int threads, double seconds, const char **unit);
 /* Asks Linux for tile registers, which it gives to processes that ask for them, and then to all
  * threads: are they given? */
 bool tiles_granted(void);
 /* Bytes a second that `threads` threads read and write together: a[i] = b[i] + c * d[i], three
  * moves an element, over much more than caches hold. Takes at most 0.3 s; 0: there is no
  * memory for it. */
-double bench_memory_bandwidth(int threads);
+double memory_bandwidth(int threads);
 /* The same in so many bytes, where those are fewer: what a program of that size reads and writes
  * at best, from caches if it lies in them. */
-double bench_bandwidth_within(int threads, uint64_t bytes);
+double memory_bandwidth_within(int threads, uint64_t bytes);
 
 /* Of this host, as /proc/cpuinfo has it, printable: "AMD EPYC"; "unknown CPU". */
-const char *bench_cpu_model(Arena *mem);
+const char *cpu_model(Arena *mem);
 
 #endif

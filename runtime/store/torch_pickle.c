@@ -26,7 +26,7 @@ typedef struct Node {
     TorchTensor *tensor;
 } Node;
 
-typedef struct Machine {
+typedef struct Unpickler {
     Arena *mem;
     const uint8_t *p;
     uint64_t n, at;
@@ -34,36 +34,36 @@ typedef struct Machine {
     Node **stack, **memo;
     int *marks; /* where in the stack the marks are */
     bool stopped;
-} Machine;
+} Unpickler;
 
 /* ---- the stack ---- */
 
-static Node *push(Machine *m, NodeKind kind) {
+static Node *push(Unpickler *m, NodeKind kind) {
     Node *v = NEW(m->mem, Node);
     v->kind = kind;
     PUSH(m->mem, m->stack, m->depth, m->cap, v);
     return v;
 }
 
-static const char *push_int(Machine *m, int64_t i) {
+static const char *push_int(Unpickler *m, int64_t i) {
     push(m, NODE_INT)->i = i;
     return NULL;
 }
 
 /* The top, which is no mark; NULL: there is none. */
-static Node *top(const Machine *m) {
+static Node *top(const Unpickler *m) {
     Node *v = m->depth ? m->stack[m->depth - 1] : NULL;
     return v && v->kind != NODE_MARK ? v : NULL;
 }
 
-static Node *pop(Machine *m) {
+static Node *pop(Unpickler *m) {
     Node *v = top(m);
     if (v) m->depth--;
     return v;
 }
 
 /* Index of the innermost mark; -1: there is none. */
-static int mark_of(const Machine *m) {
+static int mark_of(const Unpickler *m) {
     return m->nmarks ? m->marks[m->nmarks - 1] : -1;
 }
 
@@ -77,7 +77,7 @@ struct Global {
     const char *type_name; /* of a storage */
     int bytes;             /* of an element of a storage */
     /* REDUCE with these arguments; NULL: it cannot be called */
-    const char *(*make)(Machine *m, const Node *args);
+    const char *(*make)(Unpickler *m, const Node *args);
 };
 
 static bool naturals(const Node *list, int n, uint64_t *out) {
@@ -89,7 +89,7 @@ static bool naturals(const Node *list, int n, uint64_t *out) {
 }
 
 /* (storage, offset, size, stride, requires_grad, hooks, [metadata]) */
-static const char *make_tensor(Machine *m, const Node *args) {
+static const char *make_tensor(Unpickler *m, const Node *args) {
     TorchTensor t = {0};
     if (args->n < 4 || args->item[0]->kind != NODE_STORAGE ||
         args->item[1]->kind != NODE_INT || args->item[2]->kind != NODE_TUPLE ||
@@ -114,20 +114,20 @@ static const char *make_tensor(Machine *m, const Node *args) {
 }
 
 /* (tensor, requires_grad, hooks) is the tensor. */
-static const char *make_parameter(Machine *m, const Node *args) {
+static const char *make_parameter(Unpickler *m, const Node *args) {
     if (args->n < 1 || args->item[0]->kind != NODE_TENSOR)
         return "makes a parameter of something that is no tensor";
     PUSH(m->mem, m->stack, m->depth, m->cap, args->item[0]);
     return NULL;
 }
 
-static const char *make_dict(Machine *m, const Node *args) {
+static const char *make_dict(Unpickler *m, const Node *args) {
     if (args->n) return "makes an OrderedDict with arguments";
     push(m, NODE_DICT);
     return NULL;
 }
 
-static const char *make_size(Machine *m, const Node *args) {
+static const char *make_size(Unpickler *m, const Node *args) {
     if (args->n != 1 || args->item[0]->kind != NODE_TUPLE)
         return "makes a size of something that is no tuple";
     PUSH(m->mem, m->stack, m->depth, m->cap, args->item[0]);
@@ -151,7 +151,7 @@ static const Global globals[] = {
     {"torch", "BoolStorage", "BOOL", 1, NULL},
 };
 
-static const char *push_global(Machine *m, const char *module, const char *name) {
+static const char *push_global(Unpickler *m, const char *module, const char *name) {
     for (int i = 0; i < ARRAY_LEN(globals); i++) {
         if (strcmp(globals[i].module, module) || strcmp(globals[i].name, name)) continue;
         push(m, NODE_GLOBAL)->global = &globals[i];
@@ -164,7 +164,7 @@ static const char *push_global(Machine *m, const char *module, const char *name)
 
 /* ---- instructions: `arg` is the number behind the code, or what the table has ---- */
 
-typedef const char *Handler(Machine *m, uint64_t arg);
+typedef const char *Handler(Unpickler *m, uint64_t arg);
 
 static uint64_t number(const uint8_t *p, int bytes) {
     uint64_t v = 0;
@@ -173,50 +173,50 @@ static uint64_t number(const uint8_t *p, int bytes) {
 }
 
 /* The next n bytes, behind the fixed ones; NULL: there are fewer. */
-static const uint8_t *take(Machine *m, uint64_t n) {
+static const uint8_t *take(Unpickler *m, uint64_t n) {
     if (n > m->n - m->at) return NULL;
     m->at += n;
     return m->p + m->at - n;
 }
 
-static const char *op_proto(Machine *m, uint64_t arg) {
+static const char *op_proto(Unpickler *m, uint64_t arg) {
     (void)m;
     return arg >= 2 && arg <= 4 ? NULL : "is not protocol 2, 3 or 4";
 }
 
-static const char *op_nothing(Machine *m, uint64_t arg) {
+static const char *op_nothing(Unpickler *m, uint64_t arg) {
     (void)m, (void)arg;
     return NULL;
 }
 
-static const char *op_stop(Machine *m, uint64_t arg) {
+static const char *op_stop(Unpickler *m, uint64_t arg) {
     (void)arg;
     m->stopped = true;
     return NULL;
 }
 
-static const char *op_mark(Machine *m, uint64_t arg) {
+static const char *op_mark(Unpickler *m, uint64_t arg) {
     (void)arg;
     PUSH(m->mem, m->marks, m->nmarks, m->marks_cap, m->depth);
     push(m, NODE_MARK);
     return NULL;
 }
 
-static const char *op_none(Machine *m, uint64_t arg) {
+static const char *op_none(Unpickler *m, uint64_t arg) {
     (void)arg;
     push(m, NODE_NONE);
     return NULL;
 }
 
-static const char *op_int(Machine *m, uint64_t arg) {
+static const char *op_int(Unpickler *m, uint64_t arg) {
     return push_int(m, (int64_t)arg);
 }
 
-static const char *op_int4(Machine *m, uint64_t arg) {
+static const char *op_int4(Unpickler *m, uint64_t arg) {
     return push_int(m, (int32_t)arg);
 }
 
-static const char *op_long(Machine *m, uint64_t arg) {
+static const char *op_long(Unpickler *m, uint64_t arg) {
     int n = (int)arg;
     if (n > 8) return "has a number of more than 64 bits";
     const uint8_t *p = take(m, (uint64_t)n);
@@ -226,7 +226,7 @@ static const char *op_long(Machine *m, uint64_t arg) {
     return push_int(m, (int64_t)v);
 }
 
-static const char *op_text(Machine *m, uint64_t n) {
+static const char *op_text(Unpickler *m, uint64_t n) {
     const uint8_t *p = take(m, n);
     if (!p) return "is cut off";
     if (memchr(p, 0, n)) return "has a text with a zero byte";
@@ -235,20 +235,20 @@ static const char *op_text(Machine *m, uint64_t n) {
 }
 
 /* A line without its end; NULL: no line. */
-static const char *line(Machine *m) {
+static const char *line(Unpickler *m) {
     const uint8_t *from = m->p + m->at, *end = memchr(from, '\n', m->n - m->at);
     if (!end || memchr(from, 0, (size_t)(end - from))) return NULL;
     m->at += (uint64_t)(end - from) + 1;
     return arena_strndup(m->mem, (const char *)from, (size_t)(end - from));
 }
 
-static const char *op_global(Machine *m, uint64_t arg) {
+static const char *op_global(Unpickler *m, uint64_t arg) {
     (void)arg;
     const char *module = line(m), *name = module ? line(m) : NULL;
     return name ? push_global(m, module, name) : "is cut off";
 }
 
-static const char *op_stack_global(Machine *m, uint64_t arg) {
+static const char *op_stack_global(Unpickler *m, uint64_t arg) {
     (void)arg;
     const Node *name = pop(m), *module = pop(m);
     if (!module || name->kind != NODE_TEXT || module->kind != NODE_TEXT)
@@ -256,7 +256,7 @@ static const char *op_stack_global(Machine *m, uint64_t arg) {
     return push_global(m, module->text, name->text);
 }
 
-static const char *push_tuple(Machine *m, int from) {
+static const char *push_tuple(Unpickler *m, int from) {
     Node *v = NEW(m->mem, Node);
     v->kind = NODE_TUPLE;
     v->n = m->depth - from;
@@ -267,12 +267,12 @@ static const char *push_tuple(Machine *m, int from) {
     return NULL;
 }
 
-static const char *op_tuple_of(Machine *m, uint64_t arg) {
+static const char *op_tuple_of(Unpickler *m, uint64_t arg) {
     int n = (int)arg;
     return m->depth - 1 - mark_of(m) < n ? no_value : push_tuple(m, m->depth - n);
 }
 
-static const char *op_tuple(Machine *m, uint64_t arg) {
+static const char *op_tuple(Unpickler *m, uint64_t arg) {
     (void)arg;
     int mark = mark_of(m);
     if (mark < 0) return no_mark;
@@ -283,7 +283,7 @@ static const char *op_tuple(Machine *m, uint64_t arg) {
     return push_tuple(m, mark);
 }
 
-static const char *op_empty(Machine *m, uint64_t kind) {
+static const char *op_empty(Unpickler *m, uint64_t kind) {
     push(m, (NodeKind)kind);
     return NULL;
 }
@@ -294,7 +294,7 @@ static int each_of(NodeKind kind) {
 }
 
 /* Adds the values from `from` on to the collection at `below`, the new top. */
-static const char *collect(Machine *m, int below, int from, NodeKind kind) {
+static const char *collect(Unpickler *m, int below, int from, NodeKind kind) {
     int n = m->depth - from;
     if (below < 0) return no_value;
     Node *to = m->stack[below];
@@ -306,13 +306,13 @@ static const char *collect(Machine *m, int below, int from, NodeKind kind) {
     return NULL;
 }
 
-static const char *op_add_last(Machine *m, uint64_t kind) {
+static const char *op_add_last(Unpickler *m, uint64_t kind) {
     int n = each_of((NodeKind)kind);
     if (m->depth - 1 - mark_of(m) < n + 1) return no_value;
     return collect(m, m->depth - n - 1, m->depth - n, (NodeKind)kind);
 }
 
-static const char *op_add_marked(Machine *m, uint64_t kind) {
+static const char *op_add_marked(Unpickler *m, uint64_t kind) {
     int mark = mark_of(m);
     if (mark < 0) return no_mark;
     m->nmarks--;
@@ -320,14 +320,14 @@ static const char *op_add_marked(Machine *m, uint64_t kind) {
 }
 
 /* Attributes of a dictionary (_metadata of a state dictionary) are of no use here. */
-static const char *op_build(Machine *m, uint64_t arg) {
+static const char *op_build(Unpickler *m, uint64_t arg) {
     (void)arg;
     if (m->depth - 1 - mark_of(m) < 2) return no_value;
     m->depth--;
     return top(m)->kind == NODE_DICT ? NULL : "sets attributes of what is no dictionary";
 }
 
-static const char *op_put(Machine *m, uint64_t i) {
+static const char *op_put(Unpickler *m, uint64_t i) {
     if (!top(m)) return no_value;
     if (i > (uint64_t)m->nmemo) return "remembers a value under a number out of order";
     if (i == (uint64_t)m->nmemo)
@@ -337,19 +337,19 @@ static const char *op_put(Machine *m, uint64_t i) {
     return NULL;
 }
 
-static const char *op_get(Machine *m, uint64_t i) {
+static const char *op_get(Unpickler *m, uint64_t i) {
     if (i >= (uint64_t)m->nmemo) return "takes a remembered value that there is not";
     PUSH(m->mem, m->stack, m->depth, m->cap, m->memo[i]);
     return NULL;
 }
 
-static const char *op_memoize(Machine *m, uint64_t arg) {
+static const char *op_memoize(Unpickler *m, uint64_t arg) {
     (void)arg;
     return op_put(m, (uint64_t)m->nmemo);
 }
 
 /* ("storage", type, key, device, elements) */
-static const char *op_persid(Machine *m, uint64_t arg) {
+static const char *op_persid(Unpickler *m, uint64_t arg) {
     (void)arg;
     const Node *id = pop(m);
     if (!id || id->kind != NODE_TUPLE || id->n != 5 || id->item[0]->kind != NODE_TEXT ||
@@ -364,7 +364,7 @@ static const char *op_persid(Machine *m, uint64_t arg) {
     return NULL;
 }
 
-static const char *op_reduce(Machine *m, uint64_t arg) {
+static const char *op_reduce(Unpickler *m, uint64_t arg) {
     (void)arg;
     const Node *args = pop(m), *callee = pop(m);
     if (!callee || args->kind != NODE_TUPLE || callee->kind != NODE_GLOBAL ||
@@ -418,7 +418,7 @@ static const Instruction instructions[256] = {
     ['R'] = {"REDUCE", op_reduce},
 };
 
-static const char *step(Machine *m) {
+static const char *step(Unpickler *m) {
     uint64_t from = m->at;
     uint8_t code = m->p[m->at++];
     const Instruction *i = &instructions[code];
@@ -435,7 +435,7 @@ static const char *step(Machine *m) {
                         (unsigned long long)from, i->name, wrong);
 }
 
-static const char *take_tensors(Machine *m, const Node *dict, TorchTensors *out) {
+static const char *take_tensors(Unpickler *m, const Node *dict, TorchTensors *out) {
     if (!dict || dict->kind != NODE_DICT || m->depth) return "holds no dictionary";
     out->t = NEW_ARRAY(m->mem, TorchTensor, (size_t)(dict->n / 2) + 1);
     for (int i = 0; i + 1 < dict->n; i += 2) {
@@ -455,7 +455,7 @@ static const char *take_tensors(Machine *m, const Node *dict, TorchTensors *out)
 
 const char *torch_pickle_try(Arena *mem, const uint8_t *bytes, uint64_t n,
                              TorchTensors *out) {
-    Machine m = {.mem = mem, .p = bytes, .n = n};
+    Unpickler m = {.mem = mem, .p = bytes, .n = n};
     *out = (TorchTensors){0};
     if (n > TORCH_PICKLE_MAX_BYTES) return "a pickle of more than 16 MiB";
     while (!m.stopped) {

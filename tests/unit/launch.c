@@ -6,19 +6,19 @@
 #include <sys/stat.h>
 
 /* A machine of 8 cores called here, not root. */
-static Machine eight(void) {
-    return (Machine){
+static ThisHost eight(void) {
+    return (ThisHost){
         .cores = 8, .nodes = 1, .mpi_major = 4, .host = "here", .self = "/bin/stator"};
 }
 
 static char *no_env[] = {NULL};
 
-static LaunchPlan *plan_of(const LaunchOptions *o, const Machine *m, char **env) {
+static LaunchPlan *plan_of(const LaunchOptions *o, const ThisHost *m, char **env) {
     return launch_plan(mem(), o, m, placement_make(mem(), o, m), env);
 }
 
 /* The line for `stator launch -n ranks --threads threads train c.yaml`. */
-static const char *line(int ranks, int threads, const Machine *m) {
+static const char *line(int ranks, int threads, const ThisHost *m) {
     char *command[] = {"train", "c.yaml"};
     LaunchOptions o = {
         .ranks = ranks, .threads = threads, .command = command, .words = 2};
@@ -31,7 +31,7 @@ static const char *line(int ranks, int threads, const Machine *m) {
 /* ---- the line ---- */
 
 TEST(ranks_share_the_cores) {
-    Machine m = eight();
+    ThisHost m = eight();
     EXPECT_STR(line(4, 0, &m), "mpirun -n 4 --bind-to none " ENV("2") END);
     EXPECT_STR(line(3, 0, &m), "mpirun -n 3 --bind-to none " ENV("2") END);
     EXPECT_STR(line(2, 3, &m), "mpirun -n 2 --bind-to none " ENV("3") END);
@@ -39,13 +39,13 @@ TEST(ranks_share_the_cores) {
 }
 
 TEST(more_ranks_than_cores) {
-    Machine m = eight();
+    ThisHost m = eight();
     EXPECT_STR(line(9, 0, &m),
                "mpirun -n 9 --map-by :oversubscribe --bind-to none " ENV("1") END);
 }
 
 TEST(root_and_forbidden_copies) {
-    Machine m = eight();
+    ThisHost m = eight();
     m.root = m.no_cma = true;
     EXPECT_STR(line(8, 0, &m), "mpirun --allow-run-as-root -n 8 --bind-to none --mca "
                                "btl_vader_single_copy_mechanism none " ENV("1") END);
@@ -56,7 +56,7 @@ TEST(root_and_forbidden_copies) {
 }
 
 TEST(ranks_of_an_allocation_of_nodes) {
-    Machine m = eight();
+    ThisHost m = eight();
     m.nodes = 4;
     EXPECT_STR(line(8, 0, &m), "mpirun -n 8 --bind-to none " ENV("4") END);
 }
@@ -68,7 +68,7 @@ TEST(ranks_of_an_allocation_that_is_not_full) {
         int ranks, threads;
     } way[] = {{"8(x2)", 2, 4}, {"4(x2)", 6, 2},    {"1,4(x2),2", 3, 4}, {"2(x2)", 4, 4},
                {"8", 2, 4},     {"2(x2),1", 10, 2}, {"?", 4, 4}};
-    Machine m = eight();
+    ThisHost m = eight();
     m.nodes = 2;
     for (int i = 0; i < ARRAY_LEN(way); i++) {
         m.tasks = way[i].tasks;
@@ -78,7 +78,7 @@ TEST(ranks_of_an_allocation_that_is_not_full) {
 }
 
 TEST(words_for_a_shell) {
-    Machine m = eight();
+    ThisHost m = eight();
     char *command[] = {"it's", "a b", "", "$x"};
     LaunchOptions o = {.ranks = 1, .program = "p", .command = command, .words = 4};
     const char *s = shell_line(mem(), plan_of(&o, &m, no_env));
@@ -86,7 +86,7 @@ TEST(words_for_a_shell) {
 }
 
 TEST(settings_go_along) {
-    Machine m = eight();
+    ThisHost m = eight();
     char *env[] = {"STATOR_CACHE=/c", "HOME=/h",           "STATOR_THREADS=7",
                    "STATOR_BIND=on",  "STATOR_LAUNCHED=2", NULL};
     char *command[] = {"train", "c.yaml"};
@@ -97,7 +97,7 @@ TEST(settings_go_along) {
 }
 
 TEST(crowded_ranks_are_warned_of) {
-    Machine m = eight();
+    ThisHost m = eight();
     LaunchOptions o = {.ranks = 9, .program = "p"};
     EXPECT(
         strstr(plan_of(&o, &m, no_env)->warning, "9 ranks with 1 thread each share 8"));
@@ -107,7 +107,7 @@ TEST(crowded_ranks_are_warned_of) {
 
 /* ---- hosts ---- */
 
-static LaunchPlan *plan_on(const char *hosts, int ranks, int threads, Machine *m) {
+static LaunchPlan *plan_on(const char *hosts, int ranks, int threads, ThisHost *m) {
     const char *path = in_temp("hosts");
     write_text(path, hosts);
     LaunchOptions o = {
@@ -118,7 +118,7 @@ static LaunchPlan *plan_on(const char *hosts, int ranks, int threads, Machine *m
 #define SSH "--mca plm_rsh_args '-o ConnectTimeout=10 -o BatchMode=yes' "
 
 TEST(hosts_in_the_order_of_their_lines) {
-    Machine m = eight();
+    ThisHost m = eight();
     LaunchPlan *p = plan_on("# two\nb slots=2\n\n here slots=1 # this\n", 3, 0, &m);
     EXPECT_STR(
         shell_line(mem(), p),
@@ -134,7 +134,7 @@ TEST(ssh_gives_up_soon) {
         SSH, "--prtemca plm_ssh_args '-o ConnectTimeout=10 -o BatchMode=yes' "};
     write_text(in_temp("hosts"), "b\n");
     LaunchOptions o = {.ranks = 1, .hostfile = in_temp("hosts"), .program = "p"};
-    Machine m = eight();
+    ThisHost m = eight();
     for (int five = 0; five < 2; five++) {
         m.mpi_major = 4 + five;
         EXPECT_PART(shell_line(mem(), plan_of(&o, &m, no_env)), words[five]);
@@ -143,7 +143,7 @@ TEST(ssh_gives_up_soon) {
 }
 
 TEST(a_host_that_stands_there_twice) {
-    Machine m = eight();
+    ThisHost m = eight();
     const char *s =
         shell_line(mem(), plan_on("a slots=2\nb slots=1\na slots=2\n", 5, 0, &m));
     EXPECT_PART(s, "--host a,a,b,a,a ");
@@ -151,26 +151,26 @@ TEST(a_host_that_stands_there_twice) {
 }
 
 TEST(a_host_without_slots_gets_a_rank_a_core) {
-    Machine m = eight();
+    ThisHost m = eight();
     EXPECT_PART(shell_line(mem(), plan_on("a\nb\n", 9, 1, &m)),
                 "--host a,a,a,a,a,a,a,a,b ");
 }
 
 TEST(more_ranks_than_slots) {
-    Machine m = eight();
+    ThisHost m = eight();
     LaunchPlan *p = plan_on("a slots=1\nb slots=2\n", 5, 0, &m);
     EXPECT_PART(shell_line(mem(), p), "--host a,b,b,a,b --map-by seq ");
     EXPECT_PART(p->warning, "5 ranks on 3 slots");
 }
 
 TEST(more_hosts_than_a_word_can_hold) {
-    Machine m = eight();
+    ThisHost m = eight();
     EXPECT_FAIL(plan_on("a-host-with-a-name slots=65536\n", 10000, 1, &m), EXIT_CONFIG,
                 "the hosts of 10000 ranks");
 }
 
 TEST(hostfiles_that_say_nothing_good) {
-    Machine m = eight();
+    ThisHost m = eight();
     EXPECT_FAIL(plan_on("# none\n", 1, 0, &m), EXIT_CONFIG, "names no host");
     EXPECT_FAIL(plan_on("a\nb slots=0\n", 1, 0, &m), EXIT_CONFIG, ":2:1: error: slots=0");
     EXPECT_FAIL(plan_on("a slots=99999999999\n", 1, 0, &m), EXIT_CONFIG, "slots=9999");
@@ -180,7 +180,7 @@ TEST(hostfiles_that_say_nothing_good) {
 }
 
 TEST(ranks_of_a_rank_table) {
-    Machine m = eight();
+    ThisHost m = eight();
     const char *path = in_temp("table.json");
     write_text(path, "{\"version\":\"1.0\",\"server_count\":\"2\",\"server_list\":["
                      "{\"server_id\":\"10.0.0.9\",\"device\":["

@@ -128,20 +128,18 @@ TEST(states_that_another_is_never_worse_than_take_no_room) {
 
 typedef struct Case {
     Arena *mem;
+    Config *cfg;
     LayerAsk ask;
     LayerGraph *g;
 } Case;
 
 static Case open_case(const char *yaml, const char *machine, int ranks) {
     Case c = {.mem = arena_new()};
-    Config *cfg = config_parse(c.mem, "model.yaml", yaml, strlen(yaml));
-    Job *j = NEW(c.mem, Job);
-    *j = (Job){.mem = c.mem, .cfg = cfg};
-    job_choose_model(j);
-    c.ask = (LayerAsk){.job = j, .ranks = ranks};
+    c.cfg = config_parse(c.mem, "model.yaml", yaml, strlen(yaml));
+    c.ask = (LayerAsk){.cfg = c.cfg, .ranks = ranks};
     c.ask.machine.machine = machine_read(
         c.mem, arena_printf(c.mem, "%s/../machines/%s.yaml", TESTS_DIR, machine));
-    c.ask.machine.threads = plan_threads(cfg, c.ask.machine.machine, ranks);
+    c.ask.machine.threads = plan_threads(c.cfg, c.ask.machine.machine, ranks);
     c.g = layer_probe_graph(c.mem, &c.ask);
     return c;
 }
@@ -349,7 +347,7 @@ static int group_of(const LayerGraph *g, const char *name) {
 }
 
 static LayerChoice *chosen(Case *c, int micro, double limit_bytes, double *bound) {
-    c->ask.job->cfg->parallel_config_micro_batch_num = micro;
+    c->cfg->parallel_config_micro_batch_num = micro;
     c->g = layer_probe_graph(c->mem, &c->ask);
     return layer_solve_within(c->mem, c->g, limit_bytes, bound);
 }

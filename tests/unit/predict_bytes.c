@@ -31,9 +31,9 @@ static char *text_of(Arena *mem, const char *before, const int32_t *id, int n) {
     size_t size;
     FILE *out = open_memstream(&buffer, &size);
     fputs(before, out);
-    TextStream *s = text_stream_new(mem, out, NULL, NULL, 0);
-    for (int i = 0; i < n; i++) text_stream_put(s, (unsigned char)id[i]);
-    text_stream_end(s);
+    TextPrinter *s = text_printer_new(mem, out, NULL, NULL, 0);
+    for (int i = 0; i < n; i++) text_printer_put(s, (unsigned char)id[i]);
+    text_printer_end(s);
     fputc('\n', out);
     fclose(out);
     return buffer;

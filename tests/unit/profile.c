@@ -298,7 +298,7 @@ TEST(a_table_adds_up) {
 }
 
 TEST(memory_has_a_bandwidth) {
-    double start = clock_seconds(), bytes = bench_memory_bandwidth(1);
+    double start = clock_seconds(), bytes = memory_bandwidth(1);
     printf("  %.1f GB/s in %.2f s\n", 1e-9 * bytes, clock_seconds() - start);
     EXPECT(bytes > 1e8 && bytes < 1e13);
 }

@@ -265,10 +265,10 @@ static char *streamed(const char *s, size_t n, const char *stop) {
     char *buffer = NULL;
     size_t size = 0, before = 0, at = 0;
     FILE *out = open_memstream(&buffer, &size);
-    TextStream *t = text_stream_new(mem, out, NULL, &stop, stop != NULL);
+    TextPrinter *t = text_printer_new(mem, out, NULL, &stop, stop != NULL);
     for (size_t i = 0; i <= n; i++) {
-        bool more = i < n && text_stream_put(t, (unsigned char)s[i]);
-        if (!more) text_stream_end(t);
+        bool more = i < n && text_printer_put(t, (unsigned char)s[i]);
+        if (!more) text_printer_end(t);
         fflush(out);
         memcpy(all + at, buffer + before, size - before);
         at += size - before;
@@ -321,7 +321,7 @@ TEST(stop_text_too_long) {
     char *long_stop = arena_alloc(mem, TEXT_MAX_STOP_BYTES + 2);
     const char *stop = long_stop;
     memset(long_stop, 'a', TEXT_MAX_STOP_BYTES + 1);
-    EXPECT_FAIL(text_stream_new(mem, stdout, NULL, &stop, 1), EXIT_CONFIG,
+    EXPECT_FAIL(text_printer_new(mem, stdout, NULL, &stop, 1), EXIT_CONFIG,
                 "at most 4096");
     arena_free(mem);
 }

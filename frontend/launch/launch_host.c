@@ -1,4 +1,4 @@
-/* launch_machine.c - what this machine is: its cores, its name, what it forbids. */
+/* launch_host.c - what this machine is: its cores, its name, what it forbids. */
 #define _GNU_SOURCE
 #include "frontend/launch/launch_parts.h"
 #include <errno.h>
@@ -38,12 +38,12 @@ static int cores_of_process(int first, int n, cpu_set_t *part) {
     return MAX(1, cores);
 }
 
-int machine_cores(void) {
+int this_host_cores(void) {
     cpu_set_t none;
     return cores_of_process(0, 0, &none);
 }
 
-void machine_bind(int first, int n) {
+void this_host_bind(int first, int n) {
     cpu_set_t part;
     cores_of_process(first, n, &part);
     if (CPU_COUNT(&part)) sched_setaffinity(0, sizeof part, &part);
@@ -89,23 +89,23 @@ static int mpi_major(void) {
     return n;
 }
 
-Machine machine_find(Arena *mem) {
+ThisHost this_host(Arena *mem) {
     char host[256] = "", self[4096];
     if (gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "localhost");
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) fail(EXIT_CONFIG, "cannot read /proc/self/exe: is /proc mounted?");
-    return (Machine){.cores = machine_cores(),
-                     .nodes = allocation_nodes(),
-                     .tasks = getenv("SLURM_TASKS_PER_NODE"),
-                     .root = geteuid() == 0,
-                     .columns = stdout_columns(),
-                     .mpi_major = mpi_major(),
-                     .no_cma = memory_reads_forbidden(),
-                     .host = arena_strdup(mem, host),
-                     .self = arena_strndup(mem, self, (size_t)n)};
+    return (ThisHost){.cores = this_host_cores(),
+                      .nodes = allocation_nodes(),
+                      .tasks = getenv("SLURM_TASKS_PER_NODE"),
+                      .root = geteuid() == 0,
+                      .columns = stdout_columns(),
+                      .mpi_major = mpi_major(),
+                      .no_cma = memory_reads_forbidden(),
+                      .host = arena_strdup(mem, host),
+                      .self = arena_strndup(mem, self, (size_t)n)};
 }
 
-int64_t machine_oom_kills(void) {
+int64_t this_host_oom_kills(void) {
     FILE *f = fopen("/proc/vmstat", "re");
     char line[256];
     long long kills = -1;
