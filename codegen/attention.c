@@ -65,9 +65,9 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     Emit *e = a->e;
     ForwardScratch x = attn_forward_scratch(a);
     Block b = {.work = work};
-    b.k = attn_element(a, attn_slot(a, ctx, FORWARD_K), kv_at);
-    b.v = attn_element(a, attn_slot(a, ctx, FORWARD_V), kv_at);
-    b.q = attn_element(a, attn_slot(a, ctx, FORWARD_Q), q_at);
+    b.k = attn_element(a, emit_slot(a->e, ctx, FORWARD_K), kv_at);
+    b.v = attn_element(a, emit_slot(a->e, ctx, FORWARD_V), kv_at);
+    b.q = attn_element(a, emit_slot(a->e, ctx, FORWARD_Q), q_at);
     b.packed = emit_at(e, e->f32, work, x.packed);
     b.scores = emit_at(e, e->f32, work, x.s);
     b.decay = emit_at(e, e->f32, work, x.decay);
@@ -144,7 +144,7 @@ static void queries_emit(const Attn *a) {
     AttnRange range = attn_range(a, &origin, p.i0, p.rows);
     range = attn_part(a, range, a->bk, emit_param(e, 4));
     at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, p.b, p.i0, p.rows);
-    at.rng = attn_slot(a, ctx, FORWARD_RNG);
+    at.rng = emit_slot(a->e, ctx, FORWARD_RNG);
     if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, p.b, p.h, p.i0);
     at.ahead = attn_ahead(a, &origin, p.i0);
     Loop l;
@@ -179,9 +179,9 @@ static void keep_values(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
     LLVMValueRef at = emit_plus(e, p.kv_at, l.i, a->kv_row);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
-    LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_V), at),
+    LLVMValueRef args[] = {attn_element(a, emit_slot(a->e, ctx, FORWARD_V), at),
                            attn_kept_values(a, work, l.i), keys};
-    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, FORWARD_K), at);
+    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, FORWARD_K), at);
     LLVMValueRef next = emit_i64(e, a->bk * a->kv_row), rows = emit_i64(e, a->bk);
     attn_fetch(a, attn_element(a, args[0], next), rows, a->kv_row);
     const bool keys_too = a->strips > 1 || a->copies;
@@ -230,7 +230,7 @@ static void body_emit(const Attn *a) {
     int64_t floats = attn_forward_floats(&a->s, a->bq * a->strips);
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0), thread = emit_param(e, 3);
-    LLVMValueRef scratch = attn_slot(a, ctx, FORWARD_WORK), size = emit_i64(e, floats);
+    LLVMValueRef scratch = emit_slot(a->e, ctx, FORWARD_WORK), size = emit_i64(e, floats);
     if (a->tiles) gemm_tiles_begin(e);
     Loop l;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
@@ -253,7 +253,7 @@ static void join_emit(const Attn *a) {
     int64_t all = a->s.batch * a->s.heads * a->q_blocks;
     attn_func(a, "join", "piii");
     LLVMValueRef ctx = emit_param(e, 0), blocks = emit_i64(e, a->q_blocks);
-    LLVMValueRef scratch = attn_slot(a, ctx, FORWARD_WORK), size = emit_i64(e, floats);
+    LLVMValueRef scratch = emit_slot(a->e, ctx, FORWARD_WORK), size = emit_i64(e, floats);
     Loop l, p;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, l.i, size));

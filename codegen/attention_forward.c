@@ -118,8 +118,8 @@ void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnP
     Emit *e = a->e;
     LLVMValueRef q_at = emit_plus(e, p->q_at, from, a->q_row);
     LLVMValueRef row = emit_plus(e, p->row, from, a->s.heads);
-    LLVMValueRef args[] = {work, attn_element(a, attn_slot(a, ctx, FORWARD_O), q_at),
-                           attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row), rows};
+    LLVMValueRef args[] = {work, attn_element(a, emit_slot(a->e, ctx, FORWARD_O), q_at),
+                           attn_f32(a, emit_slot(a->e, ctx, FORWARD_LSE), row), rows};
     attn_call(a, "finish", args, 4);
 }
 

@@ -218,7 +218,7 @@ static LLVMValueRef key_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                              LLVMValueRef kv) {
     BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     if (sums_apart(a)) return scratch_at(a, work, slot == SLOT_DK ? x.dk : x.dv);
-    return attn_f32(a, attn_slot(a, ctx, slot), kv);
+    return attn_f32(a, emit_slot(a->e, ctx, slot), kv);
 }
 
 /* Where the dQ of the block from element `at` on is summed. */
@@ -229,19 +229,19 @@ static LLVMValueRef query_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef wor
     BackwardScratch x = backward_scratch_of(s, a->bq);
     if (a->parts > 1) {
         part = emit_mul(e, part, emit_i64(e, s->batch * s->tq * a->q_row));
-        return attn_f32(a, attn_slot(a, ctx, SLOT_WORK), emit_add(e, part, at));
+        return attn_f32(a, emit_slot(a->e, ctx, SLOT_WORK), emit_add(e, part, at));
     }
     return sums_apart(a) ? scratch_at(a, work, x.dq)
-                         : attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
+                         : attn_f32(a, emit_slot(a->e, ctx, SLOT_DQ), at);
 }
 
 /* Queries stand at element `at` of their tensors, keys at `kv`. */
 static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef at,
                         LLVMValueRef kv) {
-    b->q = attn_element(a, attn_slot(a, ctx, SLOT_Q), at);
-    b->do_ = attn_element(a, attn_slot(a, ctx, SLOT_DO), at);
-    b->k = attn_element(a, attn_slot(a, ctx, SLOT_K), kv);
-    b->v = attn_element(a, attn_slot(a, ctx, SLOT_V), kv);
+    b->q = attn_element(a, emit_slot(a->e, ctx, SLOT_Q), at);
+    b->do_ = attn_element(a, emit_slot(a->e, ctx, SLOT_DO), at);
+    b->k = attn_element(a, emit_slot(a->e, ctx, SLOT_K), kv);
+    b->v = attn_element(a, emit_slot(a->e, ctx, SLOT_V), kv);
     b->dk = key_sums(a, ctx, b->work, SLOT_DK, kv);
     b->dv = key_sums(a, ctx, b->work, SLOT_DV, kv);
 }
@@ -286,7 +286,7 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef row = emit_add(e, emit_mul(e, batch, tq), i0);
     row = emit_add(e, emit_mul(e, row, heads), h);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
-    Block b = {.work = work, .rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
+    Block b = {.work = work, .rows = rows, .rng = emit_slot(a->e, ctx, SLOT_RNG)};
     b.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, batch, i0, rows);
     b.index =
         s->dropout > 0 ? attn_number(a, b.rng, &origin, batch, h, i0) : emit_i64(e, 0);
@@ -303,8 +303,8 @@ static void queries_emit(const Attn *a) {
     range.from = emit_imax(e, range.from, emit_param(e, 6));
     range.to = emit_imin(e, range.to, emit_param(e, 7));
     if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSLT, range.from, range.to, ""));
-    LLVMValueRef o = attn_element(a, attn_slot(a, ctx, SLOT_O), at);
-    LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row);
+    LLVMValueRef o = attn_element(a, emit_slot(a->e, ctx, SLOT_O), at);
+    LLVMValueRef lse = attn_f32(a, emit_slot(a->e, ctx, SLOT_LSE), row);
     BackwardScratch x = backward_scratch_of(s, a->bq);
     LLVMValueRef delta[] = {
         b.do_, o, lse, scratch_at(a, work, x.delta), scratch_at(a, work, x.lse), rows};
@@ -317,7 +317,7 @@ static void queries_emit(const Attn *a) {
     loop_end(e, &l, NULL);
     if_end(e, &some);
     if (sums_apart(a) && a->parts == 1) {
-        LLVMValueRef dq = attn_element(a, attn_slot(a, ctx, SLOT_DQ), at);
+        LLVMValueRef dq = attn_element(a, emit_slot(a->e, ctx, SLOT_DQ), at);
         attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, rows}, 3);
     }
     emit_ret(e, NULL);
@@ -335,9 +335,9 @@ static void take_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMVa
     loop_begin(e, &l, r->from, to, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, to, l.i), emit_i64(e, a->bk));
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
-    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, SLOT_K), at);
+    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, SLOT_K), at);
     if (a->copies) {
-        LLVMValueRef v = attn_element(a, attn_slot(a, ctx, SLOT_V), at);
+        LLVMValueRef v = attn_element(a, emit_slot(a->e, ctx, SLOT_V), at);
         copy_keys(a, work, k, v, l.i, keys);
     } else {
         attn_call(a, "turn_keys", (LLVMValueRef[]){k, k_tiles_at(a, work, l.i), keys}, 3);
@@ -364,7 +364,7 @@ static void key_sums_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
         LLVMValueRef at = emit_mul(e, r->from, emit_i64(e, a->s.dim));
         LLVMValueRef sums = attn_f32(a, key_sums(a, ctx, work, slot, kv), at);
         at = emit_add(e, kv, emit_mul(e, r->from, emit_i64(e, a->kv_row)));
-        LLVMValueRef to = attn_element(a, attn_slot(a, ctx, slot), at);
+        LLVMValueRef to = attn_element(a, emit_slot(a->e, ctx, slot), at);
         LLVMValueRef args[] = {sums, to, emit_sub(e, r->to, r->from)};
         attn_call(a, "round_kv", args, 3);
     }
@@ -425,7 +425,7 @@ static void part_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
 static void body_emit(const Attn *a) {
     Emit *e = a->e;
     attn_func(a, "body", "piii");
-    LLVMValueRef ctx = emit_param(e, 0), scratch = attn_slot(a, ctx, SLOT_WORK);
+    LLVMValueRef ctx = emit_param(e, 0), scratch = emit_slot(a->e, ctx, SLOT_WORK);
     LLVMValueRef floats =
         emit_i64(e, scratch_floats(&a->s, attn_block_queries(&a->s, e->vl)));
     scratch = emit_at(e, e->f32, scratch, query_sums_floats(&a->s));

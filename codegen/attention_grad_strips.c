@@ -337,11 +337,11 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef row = emit_add(e, emit_mul(e, b, tq), i0);
     row = emit_add(e, emit_mul(e, row, emit_i64(e, s->heads)), h);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
-    Rows t = {attn_element(a, attn_slot(a, ctx, SLOT_Q), at),
-              attn_element(a, attn_slot(a, ctx, SLOT_DO), at),
-              attn_element(a, attn_slot(a, ctx, SLOT_O), at),
-              attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row),
-              attn_element(a, attn_slot(a, ctx, SLOT_DQ), at)};
+    Rows t = {attn_element(a, emit_slot(a->e, ctx, SLOT_Q), at),
+              attn_element(a, emit_slot(a->e, ctx, SLOT_DO), at),
+              attn_element(a, emit_slot(a->e, ctx, SLOT_O), at),
+              attn_f32(a, emit_slot(a->e, ctx, SLOT_LSE), row),
+              attn_element(a, emit_slot(a->e, ctx, SLOT_DQ), at)};
     Queries q = {.a = a, .x = scratch_of(s), .work = work};
     q.left = emit_sub(e, tq, i0);
     q.at = attn_strip_masks_of(a, ctx, SLOT_RNG, SLOT_FIRST, &origin, b, h, i0, rows);
@@ -378,8 +378,8 @@ static void keys_to_tiles(const Queries *q, LLVMValueRef ctx, LLVMValueRef kv,
     LLVMValueRef keys = emit_imin(e, emit_sub(e, seen.to, l.i), emit_i64(e, a->bk));
     LLVMValueRef block = emit_div(e, l.i, emit_i64(e, a->bk));
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
-    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, SLOT_K), at);
-    LLVMValueRef v = attn_element(a, attn_slot(a, ctx, SLOT_V), at);
+    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, SLOT_K), at);
+    LLVMValueRef v = attn_element(a, emit_slot(a->e, ctx, SLOT_V), at);
     LLVMValueRef k_rows = tiles_at(q, q->x.k_rows, block, attn_tiled_words(&a->s, a->bk));
     LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block, attn_tiled_words(&a->s, a->bk));
     LLVMValueRef turned =
@@ -418,8 +418,8 @@ static void head_emit(const Attn *a) {
     attn_call(a, "queries", (LLVMValueRef[]){ctx, work, b, h, i.i}, 5);
     loop_end(e, &i, NULL);
     loop_end(e, &g, NULL);
-    LLVMValueRef dk = attn_element(a, attn_slot(a, ctx, SLOT_DK), kv);
-    LLVMValueRef dv = attn_element(a, attn_slot(a, ctx, SLOT_DV), kv);
+    LLVMValueRef dk = attn_element(a, emit_slot(a->e, ctx, SLOT_DK), kv);
+    LLVMValueRef dv = attn_element(a, emit_slot(a->e, ctx, SLOT_DV), kv);
     attn_call(a, "round_kv", (LLVMValueRef[]){shared(&q, q.x.dk), dk, keys}, 3);
     attn_call(a, "round_kv", (LLVMValueRef[]){shared(&q, q.x.dv), dv, keys}, 3);
     emit_ret(e, NULL);

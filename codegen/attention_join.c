@@ -32,7 +32,7 @@ LLVMValueRef attn_token_mask(const Attn *a) {
 LLVMValueRef attn_token_work(const Attn *a, const TokenState *x, LLVMValueRef ctx,
                              LLVMValueRef item) {
     LLVMValueRef at = emit_mul(a->e, item, emit_i64(a->e, x->floats));
-    return attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
+    return attn_f32(a, emit_slot(a->e, ctx, FORWARD_WORK), at);
 }
 
 /* What part p has of what the first part of a head has at `of`. */
@@ -106,10 +106,10 @@ static void join_emit(const Attn *a, const TokenState *x) {
     LLVMValueRef stats = emit_mul(e, head, emit_i64(e, STATS));
     stats = attn_f32(a, emit_at(e, e->f32, state, x->stats), stats);
     LLVMValueRef sums = attn_f32(a, state, emit_mul(e, head, emit_i64(e, x->row)));
-    LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row);
+    LLVMValueRef lse = attn_f32(a, emit_slot(a->e, ctx, FORWARD_LSE), row);
     LLVMValueRef factor = emit_splat(e, join_stats(a, x, stats, lse));
     LLVMValueRef o = emit_mul(e, row, emit_i64(e, dim));
-    o = attn_element(a, attn_slot(a, ctx, FORWARD_O), o);
+    o = attn_element(a, emit_slot(a->e, ctx, FORWARD_O), o);
     for (int64_t c = 0; c < dim; c += attn_token_numbers(a)) {
         LLVMValueRef to = attn_element(a, o, emit_i64(e, c));
         LLVMValueRef mask = dim - c < attn_token_numbers(a) ? attn_token_mask(a) : NULL;

@@ -121,10 +121,6 @@ LLVMValueRef attn_entry(const Attn *a, int n, const AttnPhase *phase, int phases
     return fn;
 }
 
-LLVMValueRef attn_slot(const Attn *a, LLVMValueRef ctx, int i) {
-    return emit_load(a->e, a->e->ptr, emit_at(a->e, a->e->ptr, ctx, i), NULL, 8);
-}
-
 LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
     return emit_gep(a->e, a->e->f32, ptr, index);
 }
@@ -245,11 +241,11 @@ AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
     bool wanted = a->s.causal || a->s.within || a->s.dropout > 0;
     AttnOrigin at = {emit_i64(e, 0), emit_i64(e, 0)};
     if (!wanted) return at;
-    at.q = attn_slot(a, ctx, q_slot);
+    at.q = emit_slot(a->e, ctx, q_slot);
     if (a->s.each) at.q = emit_gep(e, e->i32, at.q, b);
     at.q = emit_load(e, e->i32, at.q, NULL, 4);
     at.q = LLVMBuildSExt(e->b, at.q, e->i64, "");
-    at.k = emit_load(e, e->i32, attn_slot(a, ctx, k_slot), NULL, 4);
+    at.k = emit_load(e, e->i32, emit_slot(a->e, ctx, k_slot), NULL, 4);
     at.k = LLVMBuildSExt(e->b, at.k, e->i64, "");
     return at;
 }
@@ -312,7 +308,7 @@ AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOr
     AttnQueries q = {NULL, rows, at->k};
     if (!a->s.within) return q;
     LLVMValueRef row = emit_add(a->e, emit_mul(a->e, b, emit_i64(a->e, a->s.tq)), i0);
-    q.first = emit_gep(a->e, a->e->i32, attn_slot(a, ctx, slot), row);
+    q.first = emit_gep(a->e, a->e->i32, emit_slot(a->e, ctx, slot), row);
     return q;
 }
 

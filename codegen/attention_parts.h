@@ -52,14 +52,13 @@ enum { ATTN_BLOCK_KEYS = 64 };
 void attn_func(const Attn *a, const char *part, const char *sig);
 void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n);
 /* void name(n pointers): stores them in an array and runs name.BODY of each phase over its
- * items by rt_parallel_balanced, one phase after the other. attn_slot reads pointer i of that
+ * items by rt_parallel_balanced, one phase after the other. emit_slot reads pointer i of that
  * array, in a body. */
 typedef struct AttnPhase {
     const char *body;
     int64_t items;
 } AttnPhase;
 LLVMValueRef attn_entry(const Attn *a, int n, const AttnPhase *phase, int phases);
-LLVMValueRef attn_slot(const Attn *a, LLVMValueRef ctx, int i);
 /* &ptr[index] of f32, index a run-time i64. */
 LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
 

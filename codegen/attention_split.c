@@ -63,7 +63,7 @@ void attn_add_emit(const Attn *a, int to, int work, int64_t at) {
     int64_t rows = a->s.batch * a->s.tq, width = a->q_row, left = width % e->vl;
     attn_func(a, "add", "piii");
     LLVMValueRef ctx = emit_param(e, 0);
-    LLVMValueRef from = emit_at(e, e->f32, attn_slot(a, ctx, work), at);
+    LLVMValueRef from = emit_at(e, e->f32, emit_slot(a->e, ctx, work), at);
     Loop l, c;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, width));
@@ -76,7 +76,7 @@ void attn_add_emit(const Attn *a, int to, int work, int64_t at) {
         part = emit_load(e, e->vf32, part, mask, 4);
         sum = sum ? emit_fadd(e, sum, part) : part;
     }
-    attn_store(a, sum, attn_element(a, attn_slot(a, ctx, to), x), mask);
+    attn_store(a, sum, attn_element(a, emit_slot(a->e, ctx, to), x), mask);
     loop_end(e, &c, NULL);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);

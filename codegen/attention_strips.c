@@ -171,7 +171,7 @@ void attn_strips_emit(const Attn *a) {
     q.values = attn_kept_values(a, work, zero);
     q.at = attn_strip_masks_of(a, ctx, FORWARD_RNG, FORWARD_FIRST, &origin, p.b, p.h,
                                p.i0, p.rows);
-    LLVMValueRef rows = attn_element(a, attn_slot(a, ctx, FORWARD_Q), p.q_at);
+    LLVMValueRef rows = attn_element(a, emit_slot(a->e, ctx, FORWARD_Q), p.q_at);
     Loop n;
     attn_fetch(a, rows, p.rows, a->q_row);
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);

@@ -56,7 +56,7 @@ static AttnRange seen_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef b) {
     if (s->window)
         r.from = emit_imax(e, r.from, emit_sub(e, end, emit_i64(e, s->window)));
     if (!s->within) return r;
-    LLVMValueRef first = emit_gep(e, e->i32, attn_slot(a, ctx, FORWARD_FIRST), b);
+    LLVMValueRef first = emit_gep(e, e->i32, emit_slot(a->e, ctx, FORWARD_FIRST), b);
     first = LLVMBuildSExt(e->b, emit_load(e, e->i32, first, NULL, 4), e->i64, "");
     r.from = emit_imax(e, r.from, emit_sub(e, first, at.k));
     return r;
@@ -90,11 +90,11 @@ static void piece_block(const Attn *a, LLVMValueRef ctx, LLVMValueRef b,
     q = emit_mul(e, q, emit_i64(e, s->heads / s->kv_heads * s->dim));
     LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, s->tk)), from);
     LLVMValueRef kv = emit_mul(e, emit_add(e, emit_mul(e, row, all), first), dim);
-    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, FORWARD_K), kv);
-    LLVMValueRef v = attn_element(a, attn_slot(a, ctx, FORWARD_V), kv);
+    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, FORWARD_K), kv);
+    LLVMValueRef v = attn_element(a, emit_slot(a->e, ctx, FORWARD_V), kv);
     LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntSLE, left, bk, "");
     LLVMValueRef next = attn_element(a, k, emit_i64(e, a->bk * a->kv_row));
-    LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_Q), q),
+    LLVMValueRef args[] = {attn_element(a, emit_slot(a->e, ctx, FORWARD_Q), q),
                            k,
                            v,
                            work,

@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* WIDE: vectors of a head at a time. */
-enum { WIDE = 8, CACHE_LINE = 64 };
+enum { WIDE = 8 };
 
 /* vl words of a head: numbers of f32, or pairs of bf16. */
 typedef struct Words {
@@ -44,7 +44,7 @@ static void fetch(const Attn *a, LLVMValueRef at) {
 
 static void fetch_numbers(const Attn *a, LLVMValueRef at, int64_t n) {
     int64_t bytes = n * (a->narrow ? 2 : 4);
-    for (int64_t i = 0; i < bytes; i += CACHE_LINE)
+    for (int64_t i = 0; i < bytes; i += EMIT_LINE_BYTES)
         fetch(a, emit_at(a->e, a->e->i8, at, i));
 }
 

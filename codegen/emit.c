@@ -310,6 +310,14 @@ LLVMValueRef emit_at(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, int64_t index)
     return index ? emit_gep(e, elem, ptr, emit_i64(e, index)) : ptr;
 }
 
+LLVMValueRef emit_slot(Emit *e, LLVMValueRef ctx, int64_t i) {
+    return emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, i), NULL, 8);
+}
+
+LLVMTypeRef emit_vec_or_one(LLVMTypeRef elem, int lanes) {
+    return lanes ? emit_vec(elem, lanes) : elem;
+}
+
 LLVMValueRef emit_load(Emit *e, LLVMTypeRef type, LLVMValueRef ptr, LLVMValueRef mask,
                        int align) {
     if (!mask) {

@@ -8,6 +8,9 @@
 #include "base/dtype.h"
 #include <llvm-c/Core.h>
 
+/* Rows of a tile register, and 4-byte words of a row (AMX). */
+enum { TILE_SIDE = 16 };
+
 /* Whether products of bf16 go through tile registers (gemm_tiles.h): emulated ones are for
  * tests on any CPU with 16 lanes. */
 typedef enum TileKind { TILES_NONE, TILES_CPU, TILES_EMULATED } TileKind;
@@ -90,6 +93,10 @@ LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRe
 /* &ptr[index] for elements of type `elem`; index is i64. emit_at: constant index. */
 LLVMValueRef emit_gep(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, LLVMValueRef index);
 LLVMValueRef emit_at(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, int64_t index);
+/* Pointer i of the context that tasks are given. */
+LLVMValueRef emit_slot(Emit *e, LLVMValueRef ctx, int64_t i);
+/* So many elements as a vector; 0: one as it is. */
+LLVMTypeRef emit_vec_or_one(LLVMTypeRef elem, int lanes);
 /* mask: NULL, or <lanes x i1>; masked-out lanes are not touched and load as 0. align in
  * bytes (4 for f32 that is aligned no better; vectors need no more). */
 LLVMValueRef emit_load(Emit *e, LLVMTypeRef type, LLVMValueRef ptr, LLVMValueRef mask,

@@ -12,10 +12,6 @@ bool emit_bf16_is_fast(const Emit *e) {
     return emit_has_bf16(e) && !strncmp(e->cpu, amd, sizeof amd - 1);
 }
 
-static LLVMTypeRef type_of_lanes(LLVMTypeRef elem, int lanes) {
-    return lanes ? emit_vec(elem, lanes) : elem;
-}
-
 static LLVMValueRef and_(Emit *e, LLVMValueRef x, int64_t bits) {
     return LLVMBuildAnd(e->b, x, emit_i32_like(e, x, bits), "");
 }
@@ -25,7 +21,7 @@ static LLVMValueRef shift_down(Emit *e, LLVMValueRef x) {
 }
 
 static LLVMValueRef bits_of(Emit *e, LLVMValueRef value) {
-    LLVMTypeRef wide = type_of_lanes(e->i32, emit_lanes(value));
+    LLVMTypeRef wide = emit_vec_or_one(e->i32, emit_lanes(value));
     return LLVMBuildBitCast(e->b, value, wide, "");
 }
 
@@ -59,7 +55,7 @@ static bool has_instruction(const Emit *e, LLVMValueRef value) {
 }
 
 static LLVMValueRef high_half(Emit *e, LLVMValueRef bits) {
-    LLVMTypeRef narrow = type_of_lanes(e->i16, emit_lanes(bits));
+    LLVMTypeRef narrow = emit_vec_or_one(e->i16, emit_lanes(bits));
     return LLVMBuildTrunc(e->b, shift_down(e, bits), narrow, "");
 }
 
@@ -80,9 +76,9 @@ LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded) {
 
 LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits) {
     int lanes = emit_lanes(bits);
-    LLVMValueRef wide = LLVMBuildZExt(e->b, bits, type_of_lanes(e->i32, lanes), "");
+    LLVMValueRef wide = LLVMBuildZExt(e->b, bits, emit_vec_or_one(e->i32, lanes), "");
     wide = LLVMBuildShl(e->b, wide, emit_i32_like(e, wide, 16), "");
-    return LLVMBuildBitCast(e->b, wide, type_of_lanes(e->f32, lanes), "");
+    return LLVMBuildBitCast(e->b, wide, emit_vec_or_one(e->f32, lanes), "");
 }
 
 /* LLVM's type of 32 bf16 numbers has changed from version to version. */

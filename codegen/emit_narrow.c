@@ -7,20 +7,16 @@ static bool has_f16(const Emit *e) {
     return emit_has(e, "f16c");
 }
 
-static LLVMTypeRef with_lanes(LLVMTypeRef elem, int lanes) {
-    return lanes ? emit_vec(elem, lanes) : elem;
-}
-
 static LLVMTypeRef half_type(Emit *e, int lanes) {
-    return with_lanes(LLVMHalfTypeInContext(e->ctx), lanes);
+    return emit_vec_or_one(LLVMHalfTypeInContext(e->ctx), lanes);
 }
 
 static LLVMValueRef bits_of(Emit *e, LLVMValueRef value) {
-    return LLVMBuildBitCast(e->b, value, with_lanes(e->i32, emit_lanes(value)), "");
+    return LLVMBuildBitCast(e->b, value, emit_vec_or_one(e->i32, emit_lanes(value)), "");
 }
 
 static LLVMValueRef value_of(Emit *e, LLVMValueRef bits) {
-    return LLVMBuildBitCast(e->b, bits, with_lanes(e->f32, emit_lanes(bits)), "");
+    return LLVMBuildBitCast(e->b, bits, emit_vec_or_one(e->f32, emit_lanes(bits)), "");
 }
 
 static LLVMValueRef plus(Emit *e, LLVMValueRef bits, int64_t n) {
@@ -114,15 +110,16 @@ static LLVMValueRef to_f16(Emit *e, LLVMValueRef value) {
     if (has_f16(e) && !lanes) return one_by_instruction(e, value);
     if (has_f16(e) && (lanes == 4 || lanes % 8 == 0))
         return by_instruction(e, value, lanes);
-    return LLVMBuildTrunc(e->b, to_half(e, value), with_lanes(e->i16, lanes), "");
+    return LLVMBuildTrunc(e->b, to_half(e, value), emit_vec_or_one(e->i16, lanes), "");
 }
 
 static LLVMValueRef from_f16(Emit *e, LLVMValueRef bits) {
     int lanes = emit_lanes(bits);
     if (!has_f16(e))
-        return from_half(e, LLVMBuildZExt(e->b, bits, with_lanes(e->i32, lanes), ""));
+        return from_half(e,
+                         LLVMBuildZExt(e->b, bits, emit_vec_or_one(e->i32, lanes), ""));
     LLVMValueRef half = LLVMBuildBitCast(e->b, bits, half_type(e, lanes), "");
-    return LLVMBuildFPExt(e->b, half, with_lanes(e->f32, lanes), "");
+    return LLVMBuildFPExt(e->b, half, emit_vec_or_one(e->f32, lanes), "");
 }
 
 static LLVMValueRef to_narrow(Emit *e, DType dt, LLVMValueRef value) {

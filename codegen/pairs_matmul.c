@@ -96,7 +96,7 @@ static int64_t panel_of(const PairsMatmul *s, int vl, bool packs_a) {
 /* Are whole lines of C written, and so many that they had better go past the caches? */
 static bool streams_c(const PairsMatmul *s, int vl, int64_t panel) {
     return s->wide && vl >= 16 && !s->adds && s->n % panel == 0 &&
-           s->c_m * 4 % LINE_BYTES == 0 && s->m * s->n >= STREAM_BYTES / 4;
+           s->c_m * 4 % EMIT_LINE_BYTES == 0 && s->m * s->n >= STREAM_BYTES / 4;
 }
 
 static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
@@ -173,7 +173,8 @@ static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef strip) {
     int64_t k = p->per_word * MIN(p->words, p->block_words);
     int64_t runs = by_rows ? k : p->panel, strips = p->panel / p->strip;
     int64_t stride = p->number_bytes * (by_rows ? s->b_k : s->b_n);
-    int64_t lines = divided_up(p->number_bytes * (by_rows ? p->panel : k), LINE_BYTES);
+    int64_t lines =
+        divided_up(p->number_bytes * (by_rows ? p->panel : k), EMIT_LINE_BYTES);
     int64_t share = MIN(divided_up(runs * lines, p->rows * strips), FETCH_LINES);
     pairs_fetch_share(e, b->next_b, emit_plus(e, strip, row, strips), share, lines,
                       stride);
@@ -185,7 +186,7 @@ static void fetch_c(const Block *b, const GemmBlock *at) {
                   bytes = (int64_t)at->vecs * e->vl * each;
     LLVMValueRef c = c_at(b, at->i, at->j);
     for (int r = 0; r < at->rows; r++)
-        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+        for (int64_t byte = 0; byte < bytes; byte += EMIT_LINE_BYTES)
             emit_prefetch(e, emit_at(e, e->i8, c, r * b->p->s->c_m * each + byte), true,
                           3);
 }
@@ -315,14 +316,14 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
                   LLVMValueRef rows, LLVMValueRef j) {
     Emit *e = p->e;
     LLVMValueRef packed = emit_at(e, e->i8, work, p->sums_bytes);
-    LLVMValueRef b = pairs_slot(p, ctx, SLOT_B), ws = pairs_slot(p, ctx, SLOT_WS);
+    LLVMValueRef b = emit_slot(p->e, ctx, SLOT_B), ws = emit_slot(p->e, ctx, SLOT_WS);
     LLVMValueRef row = emit_add(e, i, pairs_number(p, ctx, SLOT_ROW));
     LLVMValueRef first = pairs_number(p, ctx, SLOT_WORD);
     LLVMValueRef end = pairs_number(p, ctx, SLOT_WORDS_END);
-    LLVMValueRef a = p->packs_a ? ws : pairs_slot(p, ctx, SLOT_A);
+    LLVMValueRef a = p->packs_a ? ws : emit_slot(p->e, ctx, SLOT_A);
     a = emit_gep(e, e->f32, a, emit_mul(e, p->packs_a ? i : row, emit_i64(e, p->a_row)));
-    Block at = {.p = p, .c = pairs_slot(p, ctx, SLOT_C), .i = row, .j = j};
-    if (p->s->bias) at.bias = pairs_slot(p, ctx, SLOT_BIAS);
+    Block at = {.p = p, .c = emit_slot(p->e, ctx, SLOT_C), .i = row, .j = j};
+    if (p->s->bias) at.bias = emit_slot(p->e, ctx, SLOT_BIAS);
     if (p->streams) at.aligned = emit_begins_line(e, at.c);
     find_sums(&at, ws, work, i, rows);
     Loop l;
@@ -357,7 +358,7 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
     LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, p->panels);
     LLVMValueRef at = emit_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes),
                                 emit_param(e, 3), p->thread_bytes);
-    LLVMValueRef work = emit_gep(e, e->i8, pairs_slot(p, ctx, SLOT_WS), at);
+    LLVMValueRef work = emit_gep(e, e->i8, emit_slot(p->e, ctx, SLOT_WS), at);
     LLVMValueRef m =
         emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), pairs_number(p, ctx, SLOT_ROW));
     Loop items;

@@ -9,10 +9,6 @@ LLVMTypeRef pairs_number_type(const Pairs2d *p) {
     return p->s->wide ? p->e->f32 : p->e->i16;
 }
 
-LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i) {
-    return emit_load(p->e, p->e->ptr, emit_at(p->e, p->e->ptr, ctx, i), NULL, 8);
-}
-
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i) {
     return emit_load(p->e, p->e->i64, emit_at(p->e, p->e->ptr, ctx, i), NULL, 8);
 }
@@ -38,11 +34,12 @@ void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share
     LLVMValueRef at = emit_mul(e, n, emit_i64(e, whole * stride));
     if (!whole) {
         at = emit_mul(e, emit_div(e, n, emit_i64(e, parts)), emit_i64(e, stride));
-        at = emit_plus(e, at, emit_rem(e, n, emit_i64(e, parts)), share * LINE_BYTES);
+        at =
+            emit_plus(e, at, emit_rem(e, n, emit_i64(e, parts)), share * EMIT_LINE_BYTES);
     }
     at = emit_gep(e, e->i8, from, at);
     for (int64_t x = 0; x < (whole ? whole * lines : share); x++) {
-        int64_t byte = x / lines * stride + x % lines * LINE_BYTES;
+        int64_t byte = x / lines * stride + x % lines * EMIT_LINE_BYTES;
         emit_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);
     }
 }
@@ -225,7 +222,8 @@ static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueR
                     LLVMValueRef first, LLVMValueRef end) {
     Emit *e = p->e;
     const int64_t row = p->number_bytes * p->s->a_k, item = PACK_TILES * e->vl;
-    int64_t bytes = p->number_bytes * item + (row % LINE_BYTES ? LINE_BYTES : 0);
+    int64_t bytes =
+        p->number_bytes * item + (row % EMIT_LINE_BYTES ? EMIT_LINE_BYTES : 0);
     LLVMValueRef next = emit_add(e, w, emit_i64(e, e->vl));
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, end, "");
     next = emit_select(e, more, next, first);
@@ -233,7 +231,7 @@ static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueR
     LLVMValueRef at = emit_plus(e, i, next, p->per_word * p->s->a_k);
     at = emit_gep(e, pairs_number_type(p), a, at);
     for (int t = 0; t < p->per_word * e->vl; t++)
-        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+        for (int64_t byte = 0; byte < bytes; byte += EMIT_LINE_BYTES)
             emit_prefetch(e, emit_at(e, e->i8, at, t * row + byte), false, 2);
 }
 
@@ -242,7 +240,7 @@ static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueR
 static void pack_a_rows(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef i,
                         LLVMValueRef end, bool tail) {
     Emit *e = p->e;
-    LLVMValueRef a = pairs_slot(p, ctx, SLOT_A), ws = pairs_slot(p, ctx, SLOT_WS);
+    LLVMValueRef a = emit_slot(p->e, ctx, SLOT_A), ws = emit_slot(p->e, ctx, SLOT_WS);
     LLVMValueRef row0 = pairs_number(p, ctx, SLOT_ROW);
     LLVMValueRef w0 = pairs_number(p, ctx, SLOT_WORD);
     LLVMValueRef w1 = pairs_number(p, ctx, SLOT_WORDS_END);
@@ -353,7 +351,7 @@ static void fetch_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef j,
         emit_gep(e, pairs_number_type(p), b, emit_plus(e, first, j, p->s->b_n));
     for (int t = 0; t < e->vl; t++)
         for (int64_t byte = 0; byte < p->number_bytes * p->per_word * e->vl;
-             byte += LINE_BYTES)
+             byte += EMIT_LINE_BYTES)
             emit_prefetch(e,
                           emit_at(e, e->i8, at, t * p->number_bytes * p->s->b_n + byte),
                           false, 3);

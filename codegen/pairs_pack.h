@@ -4,7 +4,7 @@
 #define STATOR_PAIRS_PACK_H
 #include "codegen/pairs_matmul.h"
 
-enum { PANEL_VECTORS = 4, LINE_BYTES = 64 };
+enum { PANEL_VECTORS = 4 };
 
 /* What a product is cut into. A packed A is made and used a slab at a time. */
 typedef struct Pairs2d {
@@ -41,7 +41,6 @@ enum {
 };
 
 LLVMTypeRef pairs_number_type(const Pairs2d *p); /* of A and B */
-LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i);
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i);
 void pairs_set_number(const Pairs2d *p, LLVMValueRef ctx, int slot, LLVMValueRef n);
 /* Runs the function on all items, alone where that is quicker; part: its name, behind the

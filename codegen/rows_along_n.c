@@ -241,7 +241,8 @@ static LLVMValueRef join_parts(const Rows *r, LLVMValueRef at) {
 static void join(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,
                  LLVMValueRef end) {
     Emit *e = r->e;
-    LLVMValueRef sums = emit_at(e, e->i8, rows_slot(r, ctx, SLOT_WS), r->a_bytes), x[2];
+    LLVMValueRef sums = emit_at(e, e->i8, emit_slot(r->e, ctx, SLOT_WS), r->a_bytes),
+                 x[2];
     Loop c;
     loop_begin(e, &c, j, end, e->vl * r->deep, 0, NULL);
     LLVMValueRef at = emit_gep(e, e->f32, sums, emit_plus(e, c.i, i, r->sums_row));
@@ -268,7 +269,7 @@ LLVMValueRef rows_along_n_emit(const Rows *r) {
     const RowsMatmul *s = r->s;
     Emit *e = r->e;
     LLVMValueRef fn = rows_body(r, "body"), ctx = emit_param(e, 0);
-    LLVMValueRef tiles = emit_i64(e, r->tiles), ws = rows_slot(r, ctx, SLOT_WS);
+    LLVMValueRef tiles = emit_i64(e, r->tiles), ws = emit_slot(r->e, ctx, SLOT_WS);
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef part = emit_div(e, items.i, tiles);
@@ -279,8 +280,8 @@ LLVMValueRef rows_along_n_emit(const Rows *r) {
     LLVMValueRef l_end = emit_add(e, l, emit_i64(e, r->part));
     l_end = emit_imin(e, l_end, emit_i64(e, s->k));
     LLVMValueRef sums = emit_at(e, e->i8, ws, r->a_bytes);
-    Tile t = {.b = rows_slot(r, ctx, SLOT_B)};
-    t.a = rows_widen(r) ? ws : rows_slot(r, ctx, SLOT_A);
+    Tile t = {.b = emit_slot(r->e, ctx, SLOT_B)};
+    t.a = rows_widen(r) ? ws : emit_slot(r->e, ctx, SLOT_A);
     t.sums =
         emit_gep(e, e->f32, sums, emit_mul(e, part, emit_i64(e, s->m * r->sums_row)));
     Loop i, c;

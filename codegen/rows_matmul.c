@@ -142,9 +142,9 @@ static LLVMValueRef tile_begin(const Rows *r, const Stretches *s, LLVMValueRef a
 static void tile_column(const Rows *r, LLVMValueRef ctx, const Stretches *s,
                         LLVMValueRef at, LLVMValueRef t, LLVMValueRef tile) {
     Emit *e = r->e;
-    LLVMValueRef b = rows_slot(r, ctx, SLOT_B);
+    LLVMValueRef b = emit_slot(r->e, ctx, SLOT_B);
     LLVMValueRef last = emit_sub(e, s->to, emit_i64(e, 1));
-    Group g = {.a = rows_slot(r, ctx, SLOT_A), .columns = r->stretches};
+    Group g = {.a = emit_slot(r->e, ctx, SLOT_A), .columns = r->stretches};
     for (int64_t c = 0; c < r->stretches; c++) {
         LLVMValueRef j = emit_add(e, tile_begin(r, s, at, c), t);
         j = emit_mul(e, emit_imin(e, j, last), emit_i64(e, r->s->b_n));

@@ -66,10 +66,6 @@ Rows rows_of(const RowsMatmul *s, int vl) {
     return r;
 }
 
-LLVMValueRef rows_slot(const Rows *r, LLVMValueRef ctx, int i) {
-    return emit_load(r->e, r->e->ptr, emit_at(r->e, r->e->ptr, ctx, i), NULL, 8);
-}
-
 LLVMTypeRef rows_element(const Rows *r) {
     return r->s->narrow ? r->e->i16 : r->e->f32;
 }
@@ -84,9 +80,9 @@ void rows_write(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,
     Emit *e = r->e;
     LLVMTypeRef type = s->rounds ? e->i16 : e->f32;
     LLVMValueRef to =
-        emit_gep(e, type, rows_slot(r, ctx, SLOT_C), emit_plus(e, j, i, s->c_m));
+        emit_gep(e, type, emit_slot(r->e, ctx, SLOT_C), emit_plus(e, j, i, s->c_m));
     if (s->bias) {
-        LLVMValueRef at = emit_gep(e, e->f32, rows_slot(r, ctx, SLOT_BIAS), j);
+        LLVMValueRef at = emit_gep(e, e->f32, emit_slot(r->e, ctx, SLOT_BIAS), j);
         x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
     }
     emit_store_sum(e, x, to, mask, s->adds, s->rounds);

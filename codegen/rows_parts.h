@@ -33,9 +33,7 @@ Rows rows_of(const RowsMatmul *s, int vl);
 /* Along n: A is copied as f32 to the start of the workspace. */
 bool rows_widen(const Rows *r);
 
-/* Pointer i (SLOT_A, ...) of the context that tasks are given; the type of an element of A and
- * B. */
-LLVMValueRef rows_slot(const Rows *r, LLVMValueRef ctx, int i);
+/* Of A and B. */
 LLVMTypeRef rows_element(const Rows *r);
 /* Fetches a line to the second cache: the first has the sums, or rows of A. */
 void rows_fetch(const Rows *r, LLVMValueRef at);

@@ -4,7 +4,7 @@
 #include "codegen/emit.h"
 
 /* Eight registers, of 16 rows of 16 words. */
-enum { TILE_SIDE = 16, TILE_WORDS = TILE_SIDE * TILE_SIDE, TILE_REGISTERS = 8 };
+enum { TILE_WORDS = TILE_SIDE * TILE_SIDE, TILE_REGISTERS = 8 };
 
 /* Where the emulated registers are. */
 typedef struct Tiles {

@@ -9,13 +9,13 @@
 #include "codegen/tiles_parts.h"
 
 enum {
-    PANEL = 16 * TILES_SIDE,    /* columns of a panel, at most */
-    FEW_PANEL = 8 * TILES_SIDE, /* beside rows of A for all of k */
-    A_BYTES = 768 << 10,        /* of a block of rows of A */
-    SUMS_BYTES = 768 << 10,     /* of its sums, if they are kept */
-    BLOCK_WORDS = 256,          /* of k, at most: 32 kB of B for 32 columns */
-    FEW_WORDS = 768,            /* of all k, so that A has room for some rows of them */
-    FEW_BLOCK_WORDS = 192,      /* of a block then */
+    PANEL = 16 * TILE_SIDE,    /* columns of a panel, at most */
+    FEW_PANEL = 8 * TILE_SIDE, /* beside rows of A for all of k */
+    A_BYTES = 768 << 10,       /* of a block of rows of A */
+    SUMS_BYTES = 768 << 10,    /* of its sums, if they are kept */
+    BLOCK_WORDS = 256,         /* of k, at most: 32 kB of B for 32 columns */
+    FEW_WORDS = 768,           /* of all k, so that A has room for some rows of them */
+    FEW_BLOCK_WORDS = 192,     /* of a block then */
     SLACK = 12, /* by that part a block may be longer, so that there are fewer */
     SLAB_BYTES = 16 << 20, /* of A or B, packed */
     SOME_PANELS = 3,       /* of a slab, at least */
@@ -39,8 +39,8 @@ static int64_t words_of(const PairsMatmul *s) {
         most = (is_few(s) ? FEW_BLOCK_WORDS : BLOCK_WORDS) / parts_of(s);
         most += most / SLACK;
     }
-    most = MAX(TILES_SIDE, most / TILES_SIDE * TILES_SIDE);
-    return round_up(divided_up(words, divided_up(words, most)), TILES_SIDE);
+    most = MAX(TILE_SIDE, most / TILE_SIDE * TILE_SIDE);
+    return round_up(divided_up(words, divided_up(words, most)), TILE_SIDE);
 }
 
 /* A takes half of its room where sums are kept beside it. */
@@ -136,7 +136,7 @@ bool tiles_group_sums(const Tiles2d *t) {
 }
 
 int tiles_rows_a_step(const Tiles2d *t) {
-    int64_t steps = t->p.block_words / TILES_SIDE;
+    int64_t steps = t->p.block_words / TILE_SIDE;
     return (int)divided_up(TILES_WIDE, MAX(1, steps - 1));
 }
 
@@ -156,8 +156,8 @@ static int64_t panel_of(const PairsMatmul *s, int64_t most) {
 
 Tiles2d tiles_of(const PairsMatmul *s) {
     Tiles2d t = {.p = {.s = s,
-                       .strip = TILES_SIDE,
-                       .a_row = TILES_SIDE,
+                       .strip = TILE_SIDE,
+                       .a_row = TILE_SIDE,
                        .tiles = true,
                        .parts = (int)parts_of(s),
                        .per_word = 2,
@@ -165,7 +165,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
                        .words = divided_up(s->k, 2),
                        .block_words = words_of(s)}};
     Pairs2d *p = &t.p;
-    const bool in_lines = s->c_m * (s->rounds ? 2 : 4) % LINE_BYTES == 0;
+    const bool in_lines = s->c_m * (s->rounds ? 2 : 4) % EMIT_LINE_BYTES == 0;
     p->streams = in_lines && !s->adds;
     t.realigns = !in_lines && !(s->adds && s->rounds); /* a sum is rounded once */
     t.panels_first = is_few(s) && p->words > p->block_words;
@@ -173,7 +173,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     p->panels = divided_up(s->n, p->panel);
     p->b_words =
         p->parts * p->block_words + 1; /* else strips would meet in few sets of a cache */
-    t.sums_row = p->panel + TILES_SIDE;
+    t.sums_row = p->panel + TILE_SIDE;
     cut_slabs(&t);
     p->adds_up = p->words > p->block_words;
     p->whole_sums = p->slab_words < p->words;
@@ -182,7 +182,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     p->packs_a = s->a_k != 1 && t.group < t.slab_panels;
     const bool all_words = p->packs_a || t.panels_first;
     t.a_block = TILES_WIDE * p->parts *
-                round_up(all_words ? p->slab_words : p->block_words, TILES_SIDE);
+                round_up(all_words ? p->slab_words : p->block_words, TILE_SIDE);
     if (p->packs_a)
         p->a_bytes =
             align_up(round_up(p->slab_rows, TILES_WIDE) / TILES_WIDE * t.a_block * 4);
@@ -194,7 +194,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
     else if (p->adds_up)
         p->sums_bytes =
             align_up(most * (tiles_group_sums(&t) ? t.group : 1) * t.sums_row * 4);
-    if (t.realigns) t.waiting_bytes = most * LINE_BYTES;
+    if (t.realigns) t.waiting_bytes = most * EMIT_LINE_BYTES;
     int64_t own_b_bytes = t.shares_b ? 0 : tiles_panel_bytes(p);
     p->thread_bytes =
         align_up(t.own_a_bytes + p->sums_bytes + t.waiting_bytes + own_b_bytes);

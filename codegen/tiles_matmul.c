@@ -33,7 +33,7 @@ static LLVMValueRef shared_b(const Tiles2d *t, LLVMValueRef ctx, LLVMValueRef pa
                                       : emit_plus(e, panel, block, t->slab_panels);
     at = emit_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes), at,
                    tiles_panel_bytes(p));
-    return emit_gep(e, e->i8, pairs_slot(p, ctx, SLOT_WS), at);
+    return emit_gep(e, e->i8, emit_slot(p->e, ctx, SLOT_WS), at);
 }
 
 static LLVMValueRef column_of(const Pairs2d *p, LLVMValueRef panel) {
@@ -66,7 +66,7 @@ static LLVMValueRef share_emit(const Tiles2d *t) {
     LLVMValueRef word = emit_plus(e, first, emit_rem(e, items.i, blocks), p->block_words);
     LLVMValueRef words =
         emit_imin(e, emit_sub(e, end, word), emit_i64(e, p->block_words));
-    pairs_pack_b(p, pairs_slot(p, ctx, SLOT_B), shared_b(t, ctx, panel, word),
+    pairs_pack_b(p, emit_slot(p->e, ctx, SLOT_B), shared_b(t, ctx, panel, word),
                  column_of(p, panel), word, words);
     loop_end(e, &items, NULL);
     emit_ret(e, NULL);
@@ -81,12 +81,12 @@ static void fetch_across(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
     Emit *e = t->p.e;
     const int64_t stride = t->p.number_bytes * s->a_k;
     const int64_t bytes =
-        t->p.number_bytes * PACK_ROWS + (stride % LINE_BYTES ? LINE_BYTES : 0);
-    LLVMValueRef next = emit_add(e, word, emit_i64(e, TILES_SIDE));
+        t->p.number_bytes * PACK_ROWS + (stride % EMIT_LINE_BYTES ? EMIT_LINE_BYTES : 0);
+    LLVMValueRef next = emit_add(e, word, emit_i64(e, TILE_SIDE));
     LLVMValueRef at =
         emit_gep(e, pairs_number_type(&t->p), a, emit_plus(e, row, next, 2 * s->a_k));
-    for (int x = 0; x < 2 * TILES_SIDE; x++)
-        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+    for (int x = 0; x < 2 * TILE_SIDE; x++)
+        for (int64_t byte = 0; byte < bytes; byte += EMIT_LINE_BYTES)
             emit_prefetch(e, emit_at(e, e->i8, at, x * stride + byte), false, 3);
 }
 
@@ -96,7 +96,7 @@ static void pack_tile(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMVal
                       LLVMValueRef r, LLVMValueRef word, LLVMValueRef l, bool tail) {
     Emit *e = t->p.e;
     LLVMValueRef wide = emit_i64(e, TILES_WIDE);
-    LLVMValueRef at = emit_mul(e, emit_rem(e, r, wide), emit_i64(e, TILES_SIDE));
+    LLVMValueRef at = emit_mul(e, emit_rem(e, r, wide), emit_i64(e, TILE_SIDE));
     at = emit_plus(e, emit_plus(e, at, l, TILES_WIDE * t->p.parts), emit_div(e, r, wide),
                    t->a_block);
     pairs_pack_a_tile(&t->p, a, emit_gep(e, e->f32, to, at), emit_add(e, row, r),
@@ -108,12 +108,12 @@ static void fetch_along(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
                         LLVMValueRef word) {
     const PairsMatmul *s = t->p.s;
     Emit *e = t->p.e;
-    row = emit_add(e, row, emit_i64(e, TILES_SIDE));
+    row = emit_add(e, row, emit_i64(e, TILE_SIDE));
     LLVMValueRef at = emit_plus(e, emit_mul(e, word, emit_i64(e, 2)), row, s->a_m);
     at = emit_gep(e, pairs_number_type(&t->p), a, at);
-    const int64_t stride = t->p.number_bytes, bytes = 2 * TILES_SIDE * t->p.number_bytes;
-    for (int x = 0; x < TILES_SIDE; x++)
-        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+    const int64_t stride = t->p.number_bytes, bytes = 2 * TILE_SIDE * t->p.number_bytes;
+    for (int x = 0; x < TILE_SIDE; x++)
+        for (int64_t byte = 0; byte < bytes; byte += EMIT_LINE_BYTES)
             emit_prefetch(e, emit_at(e, e->i8, at, x * stride * s->a_m + byte), false, 3);
 }
 
@@ -124,9 +124,9 @@ static void pack_rows(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMVal
     const Pairs2d *p = &t->p;
     Emit *e = p->e;
     const bool across = p->s->a_k != 1;
-    LLVMValueRef side = emit_i64(e, TILES_SIDE), end = emit_add(e, word, count);
+    LLVMValueRef side = emit_i64(e, TILE_SIDE), end = emit_add(e, word, count);
     LLVMValueRef whole =
-        emit_i64(e, p->s->k / 2 / TILES_SIDE * TILES_SIDE); /* of all words */
+        emit_i64(e, p->s->k / 2 / TILE_SIDE * TILE_SIDE); /* of all words */
     whole = emit_imax(e, word, emit_imin(e, end, whole));
     whole = emit_sub(e, whole, word);
     whole = emit_mul(e, emit_div(e, whole, side), side);
@@ -134,9 +134,9 @@ static void pack_rows(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMVal
         LLVMValueRef zero = emit_i64(e, 0), lo[] = {zero, tail ? whole : zero};
         LLVMValueRef hi[] = {rows, tail ? count : whole};
         Loop l[2]; /* over rows, over words */
-        loop_begin(e, &l[across], lo[across], hi[across], TILES_SIDE, 0, NULL);
+        loop_begin(e, &l[across], lo[across], hi[across], TILE_SIDE, 0, NULL);
         if (across && !tail) fetch_across(t, a, row, emit_add(e, word, l[1].i));
-        loop_begin(e, &l[!across], lo[!across], hi[!across], TILES_SIDE, 0, NULL);
+        loop_begin(e, &l[!across], lo[!across], hi[!across], TILE_SIDE, 0, NULL);
         if (!across && !tail)
             fetch_along(t, a, emit_add(e, row, l[0].i), emit_add(e, word, l[1].i));
         pack_tile(t, a, to, row, l[0].i, word, l[1].i, tail);
@@ -161,8 +161,8 @@ static LLVMValueRef pack_emit(const Tiles2d *t) {
     LLVMValueRef left = emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), row);
     LLVMValueRef to =
         emit_mul(e, items.i, emit_i64(e, PACK_ROWS / TILES_WIDE * t->a_block));
-    to = emit_gep(e, e->f32, pairs_slot(p, ctx, SLOT_WS), to);
-    pack_rows(t, pairs_slot(p, ctx, SLOT_A), to, row, emit_imin(e, left, most), word,
+    to = emit_gep(e, e->f32, emit_slot(p->e, ctx, SLOT_WS), to);
+    pack_rows(t, emit_slot(p->e, ctx, SLOT_A), to, row, emit_imin(e, left, most), word,
               count);
     loop_end(e, &items, NULL);
     emit_ret(e, NULL);
@@ -211,7 +211,7 @@ static LLVMValueRef next_of_b(const Item *m, LLVMValueRef panel, LLVMValueRef wo
         turns = over;
     }
     LLVMValueRef j = emit_mul(e, column_of(p, at[0]), emit_i64(e, p->s->b_n));
-    return emit_gep(e, pairs_number_type(p), pairs_slot(p, m->ctx, SLOT_B),
+    return emit_gep(e, pairs_number_type(p), emit_slot(p->e, m->ctx, SLOT_B),
                     emit_plus(e, j, at[1], 2 * p->s->b_k));
 }
 
@@ -222,7 +222,7 @@ static LLVMValueRef sums_of(const Item *m, LLVMValueRef panel) {
     int64_t rows = p->whole_sums ? round_up(p->slab_rows, TILES_WIDE) : p->rows;
     LLVMValueRef all = m->sums, at = panel, row = emit_i64(e, 0);
     if (p->whole_sums) {
-        all = emit_at(e, e->i8, pairs_slot(p, m->ctx, SLOT_WS), p->a_bytes);
+        all = emit_at(e, e->i8, emit_slot(p->e, m->ctx, SLOT_WS), p->a_bytes);
         row = m->i;
     } else {
         at = tiles_group_sums(m->t) ? emit_sub(e, panel, m->panel) : row;
@@ -240,8 +240,8 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
     Emit *e = p->e;
     LLVMValueRef j = column_of(p, panel);
     TilesBlock at = {.t = t,
-                     .c = pairs_slot(p, m->ctx, SLOT_C),
-                     .bias = s->bias ? pairs_slot(p, m->ctx, SLOT_BIAS) : NULL,
+                     .c = emit_slot(p->e, m->ctx, SLOT_C),
+                     .bias = s->bias ? emit_slot(p->e, m->ctx, SLOT_BIAS) : NULL,
                      .i = m->row,
                      .j = j,
                      .rows = m->rows,
@@ -261,14 +261,14 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
     } else {
         at.packed = m->own_b;
         at.next_b = next_of_b(m, panel, word);
-        pairs_pack_b(p, pairs_slot(p, m->ctx, SLOT_B), at.packed, j, word, words);
+        pairs_pack_b(p, emit_slot(p->e, m->ctx, SLOT_B), at.packed, j, word, words);
     }
     GemmUser user = {.ctx = &at,
                      .take = tiles_take_row,
                      .step = tiles_fetch_step,
                      .rows_a_step = tiles_rows_a_step(t)};
     GemmStrides strides = {.a_block = t->a_block,
-                           .b_row = TILES_SIDE,
+                           .b_row = TILE_SIDE,
                            .b_col = p->b_words,
                            .pairs = true,
                            .parts = p->parts,
@@ -300,11 +300,11 @@ static void item_emit(const Item *m) {
     const bool words_first = t->panels_first;
     LLVMValueRef lo[] = {m->panel, m->first}, hi[] = {m->panels_end, m->end};
     const int64_t step[] = {1, p->block_words};
-    LLVMValueRef a = m->own_a, source = pairs_slot(p, m->ctx, SLOT_A);
+    LLVMValueRef a = m->own_a, source = emit_slot(p->e, m->ctx, SLOT_A);
     Loop l[2]; /* over panels, over words */
     if (p->packs_a) {
         a = emit_mul(e, m->i, emit_i64(e, t->a_block / TILES_WIDE));
-        a = emit_gep(e, e->f32, pairs_slot(p, m->ctx, SLOT_WS), a);
+        a = emit_gep(e, e->f32, emit_slot(p->e, m->ctx, SLOT_WS), a);
     } else if (words_first) {
         pack_own(t, source, a, m->row, m->rows, m->first, emit_sub(e, m->end, m->first));
     }
@@ -341,7 +341,7 @@ static LLVMValueRef body_emit(const Tiles2d *t) {
     LLVMValueRef ctx = emit_param(e, 0), groups = groups_of(t, ctx);
     LLVMValueRef at = emit_plus(e, emit_i64(e, tiles_shared_bytes(t)), emit_param(e, 3),
                                 p->thread_bytes);
-    LLVMValueRef work = emit_gep(e, e->i8, pairs_slot(p, ctx, SLOT_WS), at);
+    LLVMValueRef work = emit_gep(e, e->i8, emit_slot(p->e, ctx, SLOT_WS), at);
     Item m = {.t = t,
               .ctx = ctx,
               .own_a = work,
@@ -419,7 +419,7 @@ static void slab(const Tiles2d *t, LLVMValueRef ctx, const Parts *f, LLVMValueRe
 void tiles_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     Tiles2d t = tiles_of(s);
     Pairs2d *p = &t.p;
-    check(e->tiles != TILES_NONE && e->vl == TILES_SIDE);
+    check(e->tiles != TILES_NONE && e->vl == TILE_SIDE);
     p->e = e;
     p->name = name;
     Parts parts = {t.shares_b ? share_emit(&t) : NULL, p->packs_a ? pack_emit(&t) : NULL,

@@ -4,10 +4,7 @@
 #include "codegen/gemm.h"
 #include "codegen/pairs_pack.h"
 
-enum {
-    TILES_SIDE = 16,
-    TILES_WIDE = 2 * TILES_SIDE, /* rows and columns that are multiplied at a time */
-};
+enum { TILES_WIDE = 2 * TILE_SIDE }; /* rows and columns that are multiplied at a time */
 
 /* A product, cut: into slabs of columns, rows and k that are packed at a time, and these into items
  * of rows and a group of panels. A is packed in tiles (gemm.h, a_block). */

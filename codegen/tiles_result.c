@@ -33,10 +33,10 @@ static void fetch_b(const TilesBlock *b, LLVMValueRef step, LLVMValueRef steps,
     step = emit_add(e, step, emit_mul(e, strip, steps));
     int64_t k = 2 * p->block_words, rows = MIN(p->rows, round_up(p->s->m, TILES_WIDE));
     int64_t all =
-        rows / TILES_WIDE * (p->panel / TILES_WIDE) * (p->block_words / TILES_SIDE);
+        rows / TILES_WIDE * (p->panel / TILES_WIDE) * (p->block_words / TILE_SIDE);
     int64_t strips = s->b_n == 1 ? k : p->panel;
     int64_t lines =
-        divided_up(p->number_bytes * (s->b_n == 1 ? p->panel : k), LINE_BYTES);
+        divided_up(p->number_bytes * (s->b_n == 1 ? p->panel : k), EMIT_LINE_BYTES);
     int64_t share = MIN(divided_up(strips * lines, all), FETCH_LINES * p->parts);
     pairs_fetch_share(e, b->next_b, step, share, lines,
                       p->number_bytes * (s->b_n == 1 ? s->b_k : s->b_n));
@@ -51,7 +51,7 @@ static void fetch_packed(const TilesBlock *b, LLVMValueRef step, LLVMValueRef j)
     int64_t share = MIN(divided_up(TILES_WIDE * TILES_WIDE * p->parts, p->rows),
                         FETCH_LINES * p->parts);
     pairs_fetch_share(e, emit_gep(e, e->i8, b->packed, next), step, share, share,
-                      share * LINE_BYTES);
+                      share * EMIT_LINE_BYTES);
 }
 
 /* Some rows of the block of C, which is added to. */
@@ -59,14 +59,14 @@ static void fetch_c(const TilesBlock *b, const GemmBlock *at, LLVMValueRef l) {
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
     const int64_t each = s->rounds ? 2 : 4;
-    LLVMValueRef row = emit_div(e, l, emit_i64(e, TILES_SIDE / FETCH_ROWS));
+    LLVMValueRef row = emit_div(e, l, emit_i64(e, TILE_SIDE / FETCH_ROWS));
     LLVMValueRef due = LLVMBuildICmp(e->b, LLVMIntSLT, row, emit_i64(e, TILES_WIDE), "");
     if (b->last) due = LLVMBuildAnd(e->b, due, b->last, "");
     If f;
     if_begin(e, &f, due);
     LLVMValueRef c = c_at(b, emit_add(e, at->i, row), at->j);
     for (int r = 0; r < FETCH_ROWS; r++)
-        for (int64_t byte = 0; byte < TILES_WIDE * each; byte += LINE_BYTES)
+        for (int64_t byte = 0; byte < TILES_WIDE * each; byte += EMIT_LINE_BYTES)
             emit_prefetch(e, emit_at(e, e->i8, c, r * s->c_m * each + byte), true, 3);
     if_end(e, &f);
 }
@@ -74,7 +74,7 @@ static void fetch_c(const TilesBlock *b, const GemmBlock *at, LLVMValueRef l) {
 void tiles_fetch_step(void *ctx, const GemmBlock *at, LLVMValueRef l) {
     const TilesBlock *b = ctx;
     Emit *e = b->t->p.e;
-    LLVMValueRef side = emit_i64(e, TILES_SIDE), wide = emit_i64(e, TILES_WIDE);
+    LLVMValueRef side = emit_i64(e, TILE_SIDE), wide = emit_i64(e, TILES_WIDE);
     LLVMValueRef steps = emit_div(e, b->words, side);
     LLVMValueRef step = emit_mul(e, emit_div(e, at->i, wide), steps);
     step = emit_add(e, step, emit_div(e, l, side));
@@ -101,7 +101,7 @@ static LLVMValueRef with_bias(const TilesBlock *b, LLVMValueRef x, LLVMValueRef 
 static void stream_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                        const LLVMValueRef *x) {
     Emit *e = b->t->p.e;
-    LLVMValueRef next = emit_add(e, j, emit_i64(e, TILES_SIDE));
+    LLVMValueRef next = emit_add(e, j, emit_i64(e, TILE_SIDE));
     LLVMValueRef y[] = {with_bias(b, x[0], j, NULL), with_bias(b, x[1], next, NULL)};
     if (b->t->p.s->rounds) {
         emit_stream(e, emit_to_bf16_both(e, y[0], y[1]), c_at(b, row, j));
@@ -116,7 +116,7 @@ static void store_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
     for (int v = 0; v < 2; v++) {
-        LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILES_SIDE)), mask = NULL;
+        LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILE_SIDE)), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, s->n), emit_add(e, b->j, column));
         if (s->n % TILES_WIDE) mask = emit_tail_mask(e, left);
         emit_store_sum(e, with_bias(b, x[v], column, mask), c_at(b, row, column), mask,
@@ -137,9 +137,9 @@ static LLVMValueRef line_from(const TilesBlock *b, LLVMValueRef x, LLVMValueRef 
                               LLVMValueRef first) {
     Emit *e = b->t->p.e;
     const bool narrow = b->t->p.s->rounds;
-    const int lanes = narrow ? 2 * TILES_SIDE : TILES_SIDE;
+    const int lanes = narrow ? 2 * TILE_SIDE : TILE_SIDE;
     LLVMTypeRef type = narrow ? e->i16 : e->i32;
-    LLVMValueRef step[2 * TILES_SIDE];
+    LLVMValueRef step[2 * TILE_SIDE];
     for (int i = 0; i < lanes; i++) step[i] = LLVMConstInt(type, (unsigned)i, 0);
     LLVMValueRef at = emit_splat_n(e, LLVMBuildTrunc(e->b, first, type, ""), lanes);
     at = LLVMBuildAdd(e->b, at, LLVMConstVector(step, (unsigned)lanes), "");
@@ -155,7 +155,7 @@ static void put_line(const TilesBlock *b, LLVMValueRef x, LLVMValueRef to,
                      LLVMValueRef mask) {
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
-    const int align = mask ? (s->rounds ? 2 : 4) : LINE_BYTES;
+    const int align = mask ? (s->rounds ? 2 : 4) : EMIT_LINE_BYTES;
     if (!s->adds && !mask) {
         emit_stream(e, x, to);
         return;
@@ -172,25 +172,25 @@ static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
     enum { LINES = 2 };
-    const int64_t bytes = s->rounds ? 2 : 4, line = LINE_BYTES / bytes;
+    const int64_t bytes = s->rounds ? 2 : 4, line = EMIT_LINE_BYTES / bytes;
     const int n = (int)(TILES_WIDE / line);
     LLVMValueRef z[LINES + 1], y[LINES], column = emit_add(e, b->j, j);
     LLVMTypeRef type = s->rounds ? emit_vec(e->i16, (int)line) : e->vf32;
     for (int v = 0; v < LINES; v++) {
-        LLVMValueRef at = emit_add(e, j, emit_i64(e, v * TILES_SIDE)), mask = NULL;
+        LLVMValueRef at = emit_add(e, j, emit_i64(e, v * TILE_SIDE)), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, s->n), emit_add(e, b->j, at));
         if (s->bias && s->n % TILES_WIDE) mask = emit_tail_mask(e, left);
         y[v] = with_bias(b, x[v], at, mask);
     }
-    LLVMValueRef wait = emit_mul(e, row, emit_i64(e, LINE_BYTES));
+    LLVMValueRef wait = emit_mul(e, row, emit_i64(e, EMIT_LINE_BYTES));
     wait = emit_gep(e, e->i8, b->waiting, wait);
-    z[0] = emit_load(e, type, wait, NULL, LINE_BYTES);
+    z[0] = emit_load(e, type, wait, NULL, EMIT_LINE_BYTES);
     z[1] = s->rounds ? LLVMBuildBitCast(e->b, emit_to_bf16_both(e, y[0], y[1]), type, "")
                      : y[0];
     if (!s->rounds) z[2] = y[1];
-    emit_store(e, z[n], wait, NULL, LINE_BYTES);
+    emit_store(e, z[n], wait, NULL, EMIT_LINE_BYTES);
     LLVMValueRef to = c_at(b, row, j), first = LLVMBuildPtrToInt(e->b, to, e->i64, "");
-    first = emit_div(e, LLVMBuildAnd(e->b, first, emit_i64(e, LINE_BYTES - 1), ""),
+    first = emit_div(e, LLVMBuildAnd(e->b, first, emit_i64(e, EMIT_LINE_BYTES - 1), ""),
                      emit_i64(e, bytes));
     first = emit_sub(e, emit_i64(e, line), first);
     /* number `first` of what waits is column `from` */
@@ -209,12 +209,12 @@ static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
         LLVMValueRef mask =
             lanes_of(b, emit_sub(e, b->first, zero), emit_sub(e, end, zero));
         put_line(b, line_from(b, z[q], z[MIN(q + 1, n)], first),
-                 emit_at(e, e->i8, to, q * LINE_BYTES), mask);
+                 emit_at(e, e->i8, to, q * EMIT_LINE_BYTES), mask);
     }
     if_else(e, &f);
     for (int q = 0; q < n; q++)
         put_line(b, line_from(b, z[q], z[q + 1], first),
-                 emit_at(e, e->i8, to, q * LINE_BYTES), NULL);
+                 emit_at(e, e->i8, to, q * EMIT_LINE_BYTES), NULL);
     if_end(e, &f);
 }
 
@@ -229,7 +229,7 @@ static void keep_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                      const LLVMValueRef *x) {
     Emit *e = b->t->p.e;
     for (int v = 0; v < 2; v++) {
-        LLVMValueRef to = emit_at(e, e->f32, sums_at(b, row, j), v * TILES_SIDE);
+        LLVMValueRef to = emit_at(e, e->f32, sums_at(b, row, j), v * TILE_SIDE);
         emit_store(e, x[v], to, NULL, 4);
     }
 }
@@ -263,11 +263,11 @@ void tiles_take_row(void *ctx, const GemmBlock *at, const LLVMValueRef *x) {
     Emit *e = b->t->p.e;
     LLVMValueRef y[2];
     If f;
-    LLVMValueRef mask = b->more ? emit_splat_n(e, b->more, TILES_SIDE) : NULL;
+    LLVMValueRef mask = b->more ? emit_splat_n(e, b->more, TILE_SIDE) : NULL;
     for (int v = 0; v < 2; v++) {
         y[v] = x[v];
         if (!mask) continue;
-        LLVMValueRef from = emit_at(e, e->f32, sums_at(b, at->i, at->j), v * TILES_SIDE);
+        LLVMValueRef from = emit_at(e, e->f32, sums_at(b, at->i, at->j), v * TILE_SIDE);
         y[v] = emit_fadd(e, x[v], emit_load(e, e->vf32, from, mask, 4));
     }
     if (b->last) {

@@ -40,11 +40,12 @@ static inline bool walk_next(Walk *w) {
 static inline char *rule_text(Builder *b, int n, const Term *const *term) {
     Text t = text_new(b->mem);
     for (int i = 0; i < n; i++) {
-        text_add(&t, "%s", i == n - 1 ? "->" : i ? "," : "");
-        if (!term[i]->n) text_add(&t, "_");
+        bool last = i == n - 1;
+        if (last || i) text_add_bytes(&t, last ? "->" : ",", last ? 2 : 1);
+        if (!term[i]->n) text_add_bytes(&t, "_", 1);
         for (int k = 0; k < term[i]->n; k++) {
-            text_add(&t, "%.*s", term[i]->letter[k] == '.' ? 3 : 1,
-                     term[i]->letter[k] == '.' ? "..." : &term[i]->letter[k]);
+            bool dots = term[i]->letter[k] == '.';
+            text_add_bytes(&t, dots ? "..." : &term[i]->letter[k], dots ? 3 : 1);
         }
     }
     return t.s;

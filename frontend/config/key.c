@@ -44,17 +44,38 @@ const KeyDefault key_defaults[] = {
 };
 const int n_key_defaults = ARRAY_LEN(key_defaults);
 
+/* Keys and, from N_KEYS on, aliases, by their paths: a search reads keys some ten thousand
+ * times. */
+enum { SLOTS = 4096, ALIASES = ARRAY_LEN(key_aliases) };
+_Static_assert(2 * (N_KEYS + ALIASES) <= SLOTS, "room for keys and aliases");
+static int16_t slots[SLOTS]; /* 1 + the number; 0: free */
+
+static const char *path_of(int i) {
+    return i < N_KEYS ? key_table[i].path : key_aliases[i - N_KEYS].path;
+}
+
+/* Where the path is, or would be. */
+static int16_t *slot_of(const char *path) {
+    uint64_t h = hash64(path, strlen(path));
+    while (slots[h % SLOTS] && strcmp(path_of(slots[h % SLOTS] - 1), path)) h++;
+    return &slots[h % SLOTS];
+}
+
+/* Of several of one path the first counts, and an alias before a key. */
+static void fill_slots(void) {
+    for (int k = 0; k < N_KEYS + ALIASES; k++) {
+        int i = (k + N_KEYS) % (N_KEYS + ALIASES);
+        int16_t *slot = slot_of(path_of(i));
+        if (!*slot) *slot = (int16_t)(i + 1);
+    }
+}
+
 int key_find(const char *path) {
-    for (int i = 0; i < n_key_aliases; i++) {
-        if (text_equal(key_aliases[i].path, path)) {
-            path = key_aliases[i].target;
-            break;
-        }
-    }
-    for (int i = 0; i < N_KEYS; i++) {
-        if (text_equal(key_table[i].path, path)) return i;
-    }
-    return -1;
+    static bool filled;
+    if (!filled) fill_slots();
+    filled = true;
+    int i = *slot_of(path) - 1;
+    return i < N_KEYS ? i : *slot_of(key_aliases[i - N_KEYS].target) - 1;
 }
 
 bool key_is_section(const char *path) {

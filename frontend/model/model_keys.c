@@ -64,9 +64,10 @@ static bool describes_model(const char *path) {
                                        MODEL "use_flash_attention",
                                        MODEL "batch_size",
                                        MODEL "checkpoint_name_or_path"};
+    if (strncmp(path, MODEL, strlen(MODEL)) != 0) return !strcmp(path, "model.arch.type");
     for (int i = 0; i < ARRAY_LEN(uses); i++)
         if (!strcmp(path, uses[i])) return false;
-    return !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
+    return true;
 }
 
 bool model_keys_given(const Config *cfg) {
