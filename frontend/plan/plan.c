@@ -357,7 +357,8 @@ const Func **plan_entries(Arena *mem, const Plan *p) {
     return entry;
 }
 
-const Plan *plan_largest(const Plan *p) {
+/* The plan of the stage that needs most memory. */
+static const Plan *largest(const Plan *p) {
     const Plan *most = p;
     for (int k = 0; p->pipe && k < plan_stage_count(p); k++)
         if (p->pipe->stage[k].memory.total_bytes > most->memory.total_bytes)
@@ -370,7 +371,7 @@ int64_t plan_process_bytes(const Config *cfg) {
 }
 
 void plan_check_memory(const Plan *all) {
-    const Plan *p = plan_largest(all);
+    const Plan *p = largest(all);
     int64_t limit = p->job->cfg->context_max_device_memory;
     int64_t beside = plan_process_bytes(p->job->cfg) + p->ahead_bytes;
     char ranks[64] = "on every rank", fewer[64] = "";

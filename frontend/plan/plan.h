@@ -212,8 +212,6 @@ int plan_stage_count(const Plan *p);
 int plan_host_ranks(const Plan *p);
 const MachineRank *plan_machine_rank(const Plan *p);
 const Func **plan_entries(Arena *mem, const Plan *p); /* by stage */
-/* The plan of the stage that needs most memory. */
-const Plan *plan_largest(const Plan *all);
 /* Fails with EXIT_MEMORY when the plan with that and the batches is above
  * context.max_device_memory. */
 void plan_check_memory(const Plan *all);
