@@ -7,7 +7,7 @@ Builder *model_named(Make *k, const char *name) {
     return &k->b;
 }
 
-Value *model_weight(const Make *k, Part part, bool bias) {
+Value *model_weight(const Make *k, ModelPart part, bool bias) {
     for (int i = 0; i < k->nparam; i++) {
         if (k->param[i].part == part && k->param[i].bias == bias) return k->value[i];
     }
@@ -15,7 +15,7 @@ Value *model_weight(const Make *k, Part part, bool bias) {
 }
 
 /* Over the last dimension, with the weights of `part`. */
-static Value *norm_named(Make *k, Part part, Value *x, const char *name) {
+static Value *norm_named(Make *k, ModelPart part, Value *x, const char *name) {
     char *attrs = bfmt(&k->b, "eps=%.17g", k->s->norm_eps);
     Value *scale = model_weight(k, part, false), *shift = model_weight(k, part, true);
     model_named(k, name);
@@ -24,12 +24,12 @@ static Value *norm_named(Make *k, Part part, Value *x, const char *name) {
     return build(&k->b, OP_layernorm, attrs, x, scale, shift, NULL)->out[0];
 }
 
-Value *model_norm(Make *k, Part part, Value *x) {
+Value *model_norm(Make *k, ModelPart part, Value *x) {
     return norm_named(k, part, x, "norm");
 }
 
 /* x[b,t,in] times the matrix of `part`, plus its bias: [b,t,out]. */
-static Value *linear(Make *k, Part part, Value *x, const char *name) {
+static Value *linear(Make *k, ModelPart part, Value *x, const char *name) {
     const char *in, *out;
     char stored[8];
     model_part_letters(k->s, part, stored, &in, &out);
@@ -50,7 +50,7 @@ Value *model_dropout(Make *k, Value *x, double p, int site) {
     return build1(model_named(k, "kept"), OP_dropout, attrs, x, k->rng, NULL);
 }
 
-Value *model_residual(Make *k, Value *x, Value *y, int site, Part post) {
+Value *model_residual(Make *k, Value *x, Value *y, int site, ModelPart post) {
     y = model_dropout(k, y, k->s->resid_dropout, site);
     if (k->s->sandwich) y = model_norm(k, post, y);
     return build1(model_named(k, "x"), OP_add, NULL, x, y, NULL);

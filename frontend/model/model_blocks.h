@@ -24,13 +24,13 @@ typedef struct Make {
 
 Builder *model_named(Make *k, const char *name); /* for the result of the next op */
 /* The matrix of a part, or its bias; NULL: the model has none. */
-Value *model_weight(const Make *k, Part part, bool bias);
+Value *model_weight(const Make *k, ModelPart part, bool bias);
 /* x[...c] -> the same shape. */
-Value *model_norm(Make *k, Part part, Value *x);
+Value *model_norm(Make *k, ModelPart part, Value *x);
 /* Of x[b,t,c], with its tokens in the order of the shape. */
 Value *model_dropout(Make *k, Value *x, double p, int site);
 /* x + norm(dropout(y)), the norm where there is one (sandwich). */
-Value *model_residual(Make *k, Value *x, Value *y, int site, Part post);
+Value *model_residual(Make *k, Value *x, Value *y, int site, ModelPart post);
 /* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
  * and values at rows from the offset, and are what the queries see. */
 Value *model_attention(Make *k, Value *x, Value **kcache, Value **vcache);

@@ -37,14 +37,14 @@ static int64_t letter_size(const ModelSpec *s, char c) {
     }
 }
 
-static bool is_table(Part p) {
+static bool is_table(ModelPart p) {
     return p == PART_TOKENS || p == PART_POSITIONS || p == PART_HEAD;
 }
 
 /* GPT-2 keeps matrices as [in,out], the others as [out,in]; tables are rows of width c
  * in all. */
-void model_part_letters(const ModelSpec *s, Part part, char stored[8], const char **in,
-                        const char **out) {
+void model_part_letters(const ModelSpec *s, ModelPart part, char stored[8],
+                        const char **in, const char **out) {
     const PartRow *r = &rows[part];
     bool out_first = s->family != MODEL_GPT2 && !is_table(part);
     *in = r->in;
@@ -58,7 +58,7 @@ static Type letters_type(const ModelSpec *s, const char *letters) {
     return t;
 }
 
-static bool has_part(const ModelSpec *s, Part p) {
+static bool has_part(const ModelSpec *s, ModelPart p) {
     bool same = s->kv_heads == s->heads;
     bool fused = s->family == MODEL_GPT2 && same;
     bool by_head = s->family == MODEL_NEOX && same;
@@ -88,7 +88,7 @@ static bool has_part(const ModelSpec *s, Part p) {
     }
 }
 
-static bool has_bias(const ModelSpec *s, Part p) {
+static bool has_bias(const ModelSpec *s, ModelPart p) {
     switch (p) {
     case PART_QKV:
     case PART_QKV_BY_HEAD:
@@ -115,7 +115,7 @@ static bool has_bias(const ModelSpec *s, Part p) {
     }
 }
 
-static const char *init_attrs(Arena *mem, const ModelSpec *s, Part p) {
+static const char *init_attrs(Arena *mem, const ModelSpec *s, ModelPart p) {
     const PartRow *r = &rows[p];
     double first = p == PART_POST1 ? s->attn_post : p == PART_POST2 ? s->mlp_post : 1;
     if (!*r->in && first == 1) return "init=\"ones\"";
@@ -125,7 +125,7 @@ static const char *init_attrs(Arena *mem, const ModelSpec *s, Part p) {
     return arena_printf(mem, "init=\"normal\"; std=%.17g; decay=1", std);
 }
 
-static PartParam one_param(Arena *mem, const ModelSpec *s, Part p, bool bias) {
+static PartParam one_param(Arena *mem, const ModelSpec *s, ModelPart p, bool bias) {
     const PartRow *r = &rows[p];
     const char *name = r->name[s->family], *in, *out;
     char stored[8];

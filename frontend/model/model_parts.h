@@ -46,17 +46,17 @@
     PART(NORM_F, "ln_f", "model.norm", "gpt_neox.final_layer_norm", "", "c", block_std)  \
     PART(HEAD, "lm_head", "lm_head", "embed_out", "v", "c", block_std)
 
-typedef enum Part {
+typedef enum ModelPart {
 #define PART(id, ...) PART_##id,
     MODEL_PARTS(PART)
 #undef PART
         PARTS
-} Part;
+} ModelPart;
 
 /* One parameter. `ty` is the type that the layer body sees; the stacked parameter has the
  * layers before it. */
 typedef struct PartParam {
-    Part part;
+    ModelPart part;
     bool bias, layer;
     const char *hf;    /* Hugging Face's name */
     const char *attrs; /* of the argument */
@@ -72,7 +72,7 @@ int model_params(Arena *mem, const ModelSpec *s, PartParam out[MODEL_MAX_PARAMS]
  * value of the module. */
 const char *model_param_name(Arena *mem, const char *hf);
 /* Letters of a matrix as it is stored, then where its result's letters are. */
-void model_part_letters(const ModelSpec *s, Part part, char stored[8], const char **in,
-                        const char **out);
+void model_part_letters(const ModelSpec *s, ModelPart part, char stored[8],
+                        const char **in, const char **out);
 
 #endif

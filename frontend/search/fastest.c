@@ -4,7 +4,7 @@
 
 enum { CHOICE_BLOCK = 1 << 9 };
 
-void space_keep(Space *b, const Choice *c) {
+void space_keep(SearchSpace *b, const Choice *c) {
     if (b->n == b->nblocks * CHOICE_BLOCK)
         PUSH(b->s->mem, b->block, b->nblocks, b->block_cap,
              NEW_ARRAY(b->s->mem, Choice, CHOICE_BLOCK));
@@ -28,12 +28,12 @@ static void sort_keys(Keyed *k, int n) {
     if (n) qsort(k, (size_t)n, sizeof *k, by_key);
 }
 
-Choice *space_choice(const Space *b, int i) {
+Choice *space_choice(const SearchSpace *b, int i) {
     return &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
 }
 
 /* Puts those that are new to b->by among the others. */
-void space_sort(Space *b) {
+void space_sort(SearchSpace *b) {
     Arena *own = arena_new();
     int old = b->nby, n = b->n - old;
     Keyed *k = NEW_ARRAY(own, Keyed, (size_t)n + 1);
@@ -68,7 +68,7 @@ static void keep_fastest(Choice **top, int *n, int k, Choice *c) {
 
 /* Goes through the schedules of choices in the order of their bounds, until none can be one
  * of the k fastest. Bounds only grow when plans correct them. */
-int space_fastest(Space *b, Choice **top, int k) {
+int space_fastest(SearchSpace *b, Choice **top, int k) {
     int n = 0;
     for (int i = 0; i < b->n; i++) {
         Choice *c = b->by[i];
@@ -83,7 +83,7 @@ int space_fastest(Space *b, Choice **top, int k) {
     return n;
 }
 
-int space_by_bytes(const Space *b, Choice **by) {
+int space_by_bytes(const SearchSpace *b, Choice **by) {
     Arena *own = arena_new();
     Keyed *k = NEW_ARRAY(own, Keyed, (size_t)b->n + 1);
     int n = 0;

@@ -67,7 +67,7 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
 
 /* By pieces nothing is faster without overlap, nor smaller; so these are choices of their own only
  * when a plan has corrected those with it. */
-static void add_alone(Space *b, const Verified *v, const Extra *e) {
+static void add_alone(SearchSpace *b, const Verified *v, const Extra *e) {
     Search *s = b->s;
     bool same = !s->overlap || s->fixed[KNOB_OVERLAP] >= 0 || s->o.ranks == v->c.pp;
     int n = b->n;
@@ -90,7 +90,7 @@ static void add_alone(Space *b, const Verified *v, const Extra *e) {
 /* What a plan has more than was reckoned, others like it have too (Extra). One that does not
  * fit and has no more adds a thousandth, so that each correction changes something and the
  * search ends. False: nothing was corrected. */
-static bool correct(Space *b, const Verified *v) {
+static bool correct(SearchSpace *b, const Verified *v) {
     Extra *e = choice_extra(b->s, &v->c);
     double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);
     if (v->fits && e->planned) return false;
@@ -109,7 +109,7 @@ static bool correct(Space *b, const Verified *v) {
     return true;
 }
 
-static void drop(Space *b, const Verified *v) {
+static void drop(SearchSpace *b, const Verified *v) {
     for (int i = 0; i < b->n; i++)
         if (b->by[i]->number == v->c.number) b->by[i]->remade = -2;
 }
@@ -149,7 +149,7 @@ static bool is_full(const SearchResult *r) {
 }
 
 /* Plans it, unless the same has been; NULL: there is no room for it. */
-static const Verified *plan_anew(Space *b, const Choice *c) {
+static const Verified *plan_anew(SearchSpace *b, const Choice *c) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Verified *v = find_verified(s, r, c);
@@ -161,7 +161,7 @@ static const Verified *plan_anew(Space *b, const Choice *c) {
 }
 
 /* With the placements that stator layer finds for its layers, which pieces do not know. */
-static void plan_inside(Space *b, const Choice *c) {
+static void plan_inside(SearchSpace *b, const Choice *c) {
     Choice inside = *c;
     const Inside *in = c->inside ? NULL : search_inside(b->s, c);
     if (!in || !(in->gain < 1)) return;
@@ -192,7 +192,7 @@ static void keep_to_place(Arena *mem, ToPlace **first, const Choice *c) {
 
 /* Of each split of the ranks, level of ZeRO, micro-batch and split of the vocabulary, about which
  * pieces say least, the fastest whose layers may be placed otherwise. */
-static ToPlace **fastest_to_place(const Space *b) {
+static ToPlace **fastest_to_place(const SearchSpace *b) {
     size_t n = (size_t)b->r->nfamilies * ZERO_LEVELS;
     ToPlace **of = NEW_ARRAY(b->s->mem, ToPlace *, n + 1);
     for (int i = 0; i < b->n; i++) {
@@ -204,7 +204,7 @@ static ToPlace **fastest_to_place(const Space *b) {
 }
 
 /* Where it would be the fastest of all if its layers had no messages. */
-static void plan_placed(Space *b, const Choice *c) {
+static void plan_placed(SearchSpace *b, const Choice *c) {
     double best = promised * fastest_seconds(b->r);
     if (!search_goes_on(b->s) || c->bound * inside_least(b->s, c) >= best) return;
     const Inside *in = search_inside(b->s, c);
@@ -212,7 +212,7 @@ static void plan_placed(Space *b, const Choice *c) {
 }
 
 /* All of them, then those that were planned. */
-static void plan_all_inside(Space *b) {
+static void plan_all_inside(SearchSpace *b) {
     SearchResult *r = b->r;
     ToPlace **of = fastest_to_place(b);
     for (int i = 0; i < r->nfamilies * ZERO_LEVELS; i++)
@@ -245,7 +245,7 @@ static bool still_faster(Search *s, const Verified *v, double best, Choice *c) {
 }
 
 /* Halfway, again and again, between what does not fit and what does. */
-static void plan_between(Space *b, double low, const Choice *fits) {
+static void plan_between(SearchSpace *b, double low, const Choice *fits) {
     enum { HALVINGS = 4 };
     Choice c = *fits;
     double high = fits->extra_bytes;
@@ -265,7 +265,7 @@ static void plan_between(Space *b, double low, const Choice *fits) {
  * number of layers made again, which may have been too much. So each that did not fit is tried
  * with the most of them with which it would be the fastest: where that does not fit either it
  * cannot be. */
-static void plan_unfit_again(Space *b) {
+static void plan_unfit_again(SearchSpace *b) {
     Search *s = b->s;
     SearchResult *r = b->r;
     const int n = r->ntop;
@@ -280,7 +280,7 @@ static void plan_unfit_again(Space *b) {
 
 /* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
  * fastest are looked for again. */
-void space_plan(Space *b) {
+void space_plan(SearchSpace *b) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);

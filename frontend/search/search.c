@@ -5,7 +5,7 @@
 
 /* ---- families ---- */
 
-static Family *family_of(Space *b, int tp, int cp, int pp) {
+static Family *family_of(SearchSpace *b, int tp, int cp, int pp) {
     SearchResult *r = b->r;
     for (int i = r->nfamilies - 1; i >= 0; i--) {
         Family *f = &r->family[i];
@@ -34,7 +34,7 @@ static void note_family(Family *f, const Choice *c) {
 }
 
 static void take_choice(void *ctx, const Choice *c) {
-    Space *b = ctx;
+    SearchSpace *b = ctx;
     Family *f = family_of(b, c->tp, c->cp, c->pp);
     Choice own = *c;
     own.family = (int)(f - b->r->family);
@@ -46,12 +46,12 @@ static void take_choice(void *ctx, const Choice *c) {
 }
 
 /* One without overlap before a plan corrected it: what overlap was corrected by is in it too. */
-static bool is_unsure(const Space *b, const Choice *c) {
+static bool is_unsure(const SearchSpace *b, const Choice *c) {
     return c->alone && !choice_extra(b->s, c)->planned;
 }
 
 /* Anew, with what plans corrected, and through the schedule. */
-static void correct_families(Space *b) {
+static void correct_families(SearchSpace *b) {
     SearchResult *r = b->r;
     Family *before = NEW_ARRAY(b->s->mem, Family, (size_t)r->nfamilies + 1);
     for (int i = 0; i < r->nfamilies; i++) {
@@ -83,7 +83,7 @@ static int by_family(const void *a, const void *b) {
 /* ---- seconds against bytes ---- */
 
 /* Those than which none takes fewer bytes in less time, by their bounds. */
-static void find_front(Space *b) {
+static void find_front(SearchSpace *b) {
     Search *s = b->s;
     Choice **by = NEW_ARRAY(s->mem, Choice *, (size_t)b->n + 1);
     int n = space_by_bytes(b, by);
@@ -103,7 +103,7 @@ static void find_front(Space *b) {
 
 Choice *search_fastest(Arena *mem, const SearchOptions *o) {
     SearchResult r = {0};
-    Space b = {.s = search_open(mem, o), .r = &r};
+    SearchSpace b = {.s = search_open(mem, o), .r = &r};
     Choice *fastest;
     search_each(b.s, take_choice, &b);
     space_sort(&b);
@@ -122,7 +122,7 @@ static bool is_taken(const Search *s, const ProbeKey *key) {
 
 /* Ways to split that are refused altogether; the first that was tried, without
  * sequence_parallel, says why. */
-static void note_refused(Space *b) {
+static void note_refused(SearchSpace *b) {
     for (int i = 0; i < b->s->nprobes; i++) {
         const Probe *p = &b->s->probe[i];
         if (!p->refused || is_taken(b->s, &p->key)) continue;
@@ -137,7 +137,7 @@ static void note_refused(Space *b) {
 
 SearchResult search_run(Arena *mem, const SearchOptions *o) {
     SearchResult r = {0};
-    Space b = {.s = search_open(mem, o), .r = &r};
+    SearchSpace b = {.s = search_open(mem, o), .r = &r};
     search_each(b.s, take_choice, &b);
     b.alone_from = (int)b.s->choices;
     note_refused(&b);

@@ -98,7 +98,7 @@ struct Search {
     int nleft_out, left_out_cap;
 };
 
-typedef struct Space { /* all choices that fit; by first_bound */
+typedef struct SearchSpace { /* all choices that fit; by first_bound */
     Search *s;
     Choice **block; /* of CHOICE_BLOCK each */
     int n, nblocks, block_cap;
@@ -106,19 +106,19 @@ typedef struct Space { /* all choices that fit; by first_bound */
     int nby, by_cap; /* all, when space_sort is done */
     int alone_from;  /* numbers of those without overlap */
     SearchResult *r;
-} Space;
+} SearchSpace;
 
 /* fastest.c. In the order of search_each. */
-Choice *space_choice(const Space *b, int i);
-void space_keep(Space *b, const Choice *c);
+Choice *space_choice(const SearchSpace *b, int i);
+void space_keep(SearchSpace *b, const Choice *c);
 /* Puts those that are new to b->by among the others. */
-void space_sort(Space *b);
+void space_sort(SearchSpace *b);
 /* The k fastest by their pieces, as corrected; returns how many there are. */
-int space_fastest(Space *b, Choice **top, int k);
+int space_fastest(SearchSpace *b, Choice **top, int k);
 /* All of them, by bytes; returns how many. */
-int space_by_bytes(const Space *b, Choice **by);
+int space_by_bytes(const SearchSpace *b, Choice **by);
 /* planned.c. Sets r->top: the fastest by plans, those that fit, sorted. */
-void space_plan(Space *b);
+void space_plan(SearchSpace *b);
 
 /* resume.c: opens the record that is asked for. */
 Record *search_record(Search *s);

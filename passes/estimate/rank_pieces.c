@@ -4,7 +4,7 @@
 
 /* ---- jitter and lateness ---- */
 
-static void draw(Walk *w, Lanes *l, const JitterTable *j, uint32_t purpose, int n) {
+static void draw(RankWalk *w, Lanes *l, const JitterTable *j, uint32_t purpose, int n) {
     JitterKey key = {w->run->noise->seed, (uint32_t)w->step,
                      purpose << 24 | (uint32_t)l->stage, l->number++};
     if (j) jitter_draw(j, &key, n, w->draw);
@@ -20,7 +20,7 @@ static void add_late(Cause *l, int who, double by) {
     }
 }
 
-void rank_take_late(Walk *w, Cause *mine, const Cause *theirs, double waited) {
+void rank_take_late(RankWalk *w, Cause *mine, const Cause *theirs, double waited) {
     if (!w->run->any_late || !(waited > 0)) return;
     w->out->blame[theirs->who] += MIN(waited, theirs->by);
     *mine = *theirs;
@@ -28,7 +28,7 @@ void rank_take_late(Walk *w, Cause *mine, const Cause *theirs, double waited) {
 
 /* ---- pieces; false: a message is missing ---- */
 
-static bool run_compute(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_compute(RankWalk *w, Lanes *l, const RankPiece *p) {
     const JitterTable *j = w->run->compute;
     double *queued = l->queued[l->frame[l->depth - 1].func], sum = 0;
     draw(w, l, j, PURPOSE_COMPUTE, w->run->ranks);
@@ -53,7 +53,7 @@ static void wait_for(Lanes *l, int r, double seconds) {
     l->clock[r] += seconds;
 }
 
-static bool run_drain(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_drain(RankWalk *w, Lanes *l, const RankPiece *p) {
     double *queued = l->queued[l->frame[l->depth - 1].func];
     for (int r = 0; r < w->run->ranks; r++) {
         double idle = MAX(0, p->queued * l->factor[r] - queued[r]);
@@ -65,7 +65,7 @@ static bool run_drain(Walk *w, Lanes *l, const RankPiece *p) {
 }
 
 /* When the last member of each group is there, and how long its collective takes. */
-static void meet(Walk *w, Lanes *l, const RankPiece *p, const double *sending) {
+static void meet(RankWalk *w, Lanes *l, const RankPiece *p, const double *sending) {
     const RankGroups *g = &l->groups[p->axes];
     const LinkDelay *delay = p->pairs ? g->pairs : g->ring;
     const JitterTable *j = w->run->message;
@@ -84,7 +84,7 @@ static void meet(Walk *w, Lanes *l, const RankPiece *p, const double *sending) {
 }
 
 /* What a slow link adds is its own. */
-static void blame_link(const Walk *w, const Lanes *l, const RankPiece *p, Cause *late,
+static void blame_link(const RankWalk *w, const Lanes *l, const RankPiece *p, Cause *late,
                        int group) {
     const RankGroups *g = &l->groups[p->axes];
     if (!g->ring) return;
@@ -93,7 +93,7 @@ static void blame_link(const Walk *w, const Lanes *l, const RankPiece *p, Cause 
     if (d->link >= 0) add_late(late, all + d->link, p->seconds * (d->factor - 1));
 }
 
-static void begin_collective(Walk *w, Lanes *l, const RankPiece *p, double *sending) {
+static void begin_collective(RankWalk *w, Lanes *l, const RankPiece *p, double *sending) {
     const int *of = l->groups[p->axes].of;
     Begun *begun = l->begun[p->slot];
     l->under_way[l->nunder_way++] = p->slot;
@@ -106,7 +106,7 @@ static void begin_collective(Walk *w, Lanes *l, const RankPiece *p, double *send
     }
 }
 
-static bool run_collective(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_collective(RankWalk *w, Lanes *l, const RankPiece *p) {
     int func = l->frame[l->depth - 1].func;
     double *queued = l->queued[func], *sending = l->sending[func];
     const int *of = l->groups[p->axes].of;
@@ -134,7 +134,7 @@ static bool run_collective(Walk *w, Lanes *l, const RankPiece *p) {
 }
 
 /* As add_arrival of func_seconds.c has it. */
-static bool run_arrive(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_arrive(RankWalk *w, Lanes *l, const RankPiece *p) {
     double *queued = l->queued[l->frame[l->depth - 1].func];
     const Begun *begun = l->begun[p->slot];
     double shown = 1 - w->run->p->parts.machine->hidden;
@@ -154,21 +154,21 @@ static bool run_arrive(Walk *w, Lanes *l, const RankPiece *p) {
     return true;
 }
 
-void rank_enter(Walk *w, Lanes *l, int func, int64_t times) {
+void rank_enter(RankWalk *w, Lanes *l, int func, int64_t times) {
     size_t bytes = (size_t)w->run->ranks * sizeof(double);
     if (l->sending[func]) memset(l->sending[func], 0, bytes);
     l->frame[l->depth++] =
         (Frame){.func = func, .left = times, .under_way = l->nunder_way};
 }
 
-static bool run_call(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_call(RankWalk *w, Lanes *l, const RankPiece *p) {
     if (p->times > 0) rank_enter(w, l, p->callee, p->times);
     return true;
 }
 
 /* ---- messages ---- */
 
-static Mail *mail_of(Walk *w, int message) {
+static Mail *mail_of(RankWalk *w, int message) {
     MailBox *box = &w->box[message];
     size_t n = (size_t)w->run->ranks;
     if (box->mail) return box->mail;
@@ -185,7 +185,7 @@ static Mail *mail_of(Walk *w, int message) {
 }
 
 /* Both ends are done with it. */
-static void leave_mail(Walk *w, int message) {
+static void leave_mail(RankWalk *w, int message) {
     MailBox *box = &w->box[message];
     if (++box->uses < 2) return;
     box->mail->next = w->spare;
@@ -193,7 +193,7 @@ static void leave_mail(Walk *w, int message) {
     box->mail = NULL;
 }
 
-static bool run_send(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_send(RankWalk *w, Lanes *l, const RankPiece *p) {
     Mail *m = mail_of(w, p->message);
     memcpy(m->sent, l->clock, (size_t)w->run->ranks * sizeof *m->sent);
     memcpy(m->late, l->late, (size_t)w->run->ranks * sizeof *m->late);
@@ -202,7 +202,7 @@ static bool run_send(Walk *w, Lanes *l, const RankPiece *p) {
 }
 
 /* A message is on its way when both ends are at it. */
-static bool run_receive(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_receive(RankWalk *w, Lanes *l, const RankPiece *p) {
     const RankRun *run = w->run;
     const StageMessage *message = &run->p->parts.message[p->message];
     const LinkDelay *delay = run->delay ? run->delay[p->message] : NULL;
@@ -232,7 +232,7 @@ static bool run_receive(Walk *w, Lanes *l, const RankPiece *p) {
 }
 
 /* The sender waits until it is there. */
-static bool run_sent(Walk *w, Lanes *l, const RankPiece *p) {
+static bool run_sent(RankWalk *w, Lanes *l, const RankPiece *p) {
     if (!w->box[p->message].is_there) return false;
     const Mail *m = w->box[p->message].mail;
     for (int r = 0; r < w->run->ranks; r++) {
@@ -247,13 +247,13 @@ static bool run_sent(Walk *w, Lanes *l, const RankPiece *p) {
     return true;
 }
 
-static bool (*const run_piece[RANK_PIECES])(Walk *, Lanes *, const RankPiece *) = {
+static bool (*const run_piece[RANK_PIECES])(RankWalk *, Lanes *, const RankPiece *) = {
     [RANK_COMPUTE] = run_compute, [RANK_COLLECTIVE] = run_collective,
     [RANK_ARRIVE] = run_arrive,   [RANK_CALL] = run_call,
     [RANK_DRAIN] = run_drain,     [RANK_SEND] = run_send,
     [RANK_RECEIVE] = run_receive, [RANK_SENT] = run_sent,
 };
 
-bool rank_piece_run(Walk *w, Lanes *l, const RankPiece *p) {
+bool rank_piece_run(RankWalk *w, Lanes *l, const RankPiece *p) {
     return run_piece[p->kind](w, l, p);
 }

@@ -60,7 +60,7 @@ typedef struct Lanes { /* the ranks of a stage */
     double task_begin;
 } Lanes;
 
-typedef struct Walk {
+typedef struct RankWalk {
     Arena *mem;
     const RankRun *run;
     Arena *out_mem;
@@ -74,12 +74,12 @@ typedef struct Walk {
     double *top, *length; /* by group */
     Cause *last;
     int *who;
-} Walk;
+} RankWalk;
 
 /* The piece at which the last frame is, on all ranks of the stage; false: a message is missing. */
-bool rank_piece_run(Walk *w, Lanes *l, const RankPiece *p);
-void rank_enter(Walk *w, Lanes *l, int func, int64_t times); /* a frame more */
+bool rank_piece_run(RankWalk *w, Lanes *l, const RankPiece *p);
+void rank_enter(RankWalk *w, Lanes *l, int func, int64_t times); /* a frame more */
 /* A rank has waited for another: its lateness is that one's. */
-void rank_take_late(Walk *w, Cause *mine, const Cause *theirs, double waited);
+void rank_take_late(RankWalk *w, Cause *mine, const Cause *theirs, double waited);
 
 #endif

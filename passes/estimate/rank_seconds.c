@@ -5,7 +5,7 @@
 
 /* ---- what the shown rank did ---- */
 
-static int add_event(Walk *w, Lanes *l, RankEvent e) {
+static int add_event(RankWalk *w, Lanes *l, RankEvent e) {
     RankLog *log = w->out->log ? &w->out->log[l->stage] : NULL;
     if (!log) return 0;
     PUSH(w->out_mem, log->event, log->n, log->cap, e);
@@ -13,7 +13,8 @@ static int add_event(Walk *w, Lanes *l, RankEvent e) {
 }
 
 /* A piece at frame `depth`, that it came to at `begin`. */
-static void note_piece(Walk *w, Lanes *l, const RankPiece *p, int func, double begin) {
+static void note_piece(RankWalk *w, Lanes *l, const RankPiece *p, int func,
+                       double begin) {
     if (!w->out->log) return;
     double now = l->clock[w->show.rank];
     RankEvent e = {p, func, begin, now, false};
@@ -28,7 +29,7 @@ static void note_piece(Walk *w, Lanes *l, const RankPiece *p, int func, double b
 }
 
 /* The function of the last frame has run once: it is called once more. */
-static void note_run(Walk *w, Lanes *l, const Frame *f, bool again) {
+static void note_run(RankWalk *w, Lanes *l, const Frame *f, bool again) {
     RankLog *log = w->out->log ? &w->out->log[l->stage] : NULL;
     if (!log || l->depth < 1) return;
     RankEvent *e = &log->event[f->event];
@@ -38,7 +39,7 @@ static void note_run(Walk *w, Lanes *l, const Frame *f, bool again) {
 }
 
 /* The shown rank has come to the piece of the entry, or behind it. */
-static void note_task(Walk *w, Lanes *l, const RankPiece *p, bool end) {
+static void note_task(RankWalk *w, Lanes *l, const RankPiece *p, bool end) {
     if (w->show.rank < 0 || !p->is_task) return;
     StageTime *t = &w->out->shown[l->stage];
     if (end)
@@ -48,7 +49,7 @@ static void note_task(Walk *w, Lanes *l, const RankPiece *p, bool end) {
 }
 
 /* The function of the last frame has ended: it runs again, or its caller goes on. */
-static void end_run(Walk *w, Lanes *l) {
+static void end_run(RankWalk *w, Lanes *l) {
     Frame f = l->frame[--l->depth];
     note_run(w, l, &f, f.left > 1);
     if (f.left > 1) {
@@ -64,7 +65,7 @@ static void end_run(Walk *w, Lanes *l) {
 /* ---- stages ---- */
 
 /* Until a message is missing, or the step ends; was anything done? */
-static bool go_on(Walk *w, Lanes *l) {
+static bool go_on(RankWalk *w, Lanes *l) {
     bool any = false;
     while (l->depth) {
         Frame *f = &l->frame[l->depth - 1];
@@ -111,7 +112,7 @@ static Lanes lanes_new(Arena *mem, const RankRun *run, int stage) {
     return l;
 }
 
-static void end_step(Walk *w) {
+static void end_step(RankWalk *w) {
     const RankRun *run = w->run;
     const Cause *last = NULL;
     RankStep *out = w->out;
@@ -131,7 +132,7 @@ static void end_step(Walk *w) {
     }
 }
 
-static void steps_of_stages(Walk *w) {
+static void steps_of_stages(RankWalk *w) {
     int stages = w->run->p->parts.stages;
     for (bool any = true; any;) {
         any = false;
@@ -159,7 +160,7 @@ RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, RankShow sh
     const StepParts *parts = &run->p->parts;
     size_t n = (size_t)run->ranks;
     RankStep out = step_new(mem, run, show);
-    Walk w = {
+    RankWalk w = {
         .mem = own, .run = run, .out_mem = mem, .out = &out, .step = step, .show = show};
     w.lanes = NEW_ARRAY(own, Lanes, (size_t)parts->stages);
     w.box = NEW_ARRAY(own, MailBox, (size_t)parts->nmessages + 1);

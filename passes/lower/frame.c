@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 static int by_size(const void *a, const void *b) {
-    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
+    const FrameBuffer *x = *(FrameBuffer *const *)a, *y = *(FrameBuffer *const *)b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->nth - y->nth;
 }
@@ -24,7 +24,7 @@ static int64_t slices_distance(int64_t low, int64_t up, int64_t n) {
 /* How far behind a's start b must begin at least, if it begins behind it. In a loop that goes
  * backward what it writes may lie over the end of what it has read; in one that goes forward
  * what it still reads over the end of what it has written. */
-static int64_t distance(const Buffer *a, const Buffer *b) {
+static int64_t distance(const FrameBuffer *a, const FrameBuffer *b) {
     const Stack *x = &a->stack, *y = &b->stack;
     bool onto_read = share_a_loop(x, y) && x->reverse;
     bool under_read = share_a_loop(y, x) && !x->reverse;
@@ -51,7 +51,7 @@ bool frame_slices_pass(const Stack *r, int64_t from, const Stack *w, int64_t to)
  * for a place, and are passed as a whole. */
 enum { GROUP = 32 };
 typedef struct Group {
-    Buffer *at[GROUP];
+    FrameBuffer *at[GROUP];
     int n, first, last;
     struct Group *next;
 } Group;
@@ -61,18 +61,18 @@ typedef struct Placed {
     Group *groups; /* NULL: none is placed */
 } Placed;
 
-static bool live_together(const Buffer *a, const Buffer *b) {
+static bool live_together(const FrameBuffer *a, const FrameBuffer *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
 /* The lowest offset from `at` on where b is clear of all placed buffers. */
-static int64_t lowest_offset(const Placed *p, const Buffer *b, int64_t at) {
+static int64_t lowest_offset(const Placed *p, const FrameBuffer *b, int64_t at) {
     bool near = false; /* is b nearer before a buffer than its own size? */
     for (const Group *g = p->groups, *next; g; g = next) {
         next = g->next;
         bool together = g->first <= b->last && b->first <= g->last;
         for (int i = 0; i < g->n && together; i++) {
-            const Buffer *s = g->at[i];
+            const FrameBuffer *s = g->at[i];
             if (!live_together(s, b)) continue;
             if (s->offset >= at + b->bytes) return at;
             if (s->offset >= at + distance(b, s)) {
@@ -111,7 +111,7 @@ static void split(Arena *mem, Group *g) {
 }
 
 /* Behind all that are not above it. */
-static void place(Placed *p, Buffer *b, int64_t offset) {
+static void place(Placed *p, FrameBuffer *b, int64_t offset) {
     Group *g = p->groups;
     if (!g) {
         g = p->groups = NEW(p->mem, Group);
@@ -129,7 +129,7 @@ static void place(Placed *p, Buffer *b, int64_t offset) {
 }
 
 /* Both of a pair, the one `after` behind the other. */
-static void place_pair(Placed *p, Buffer *lower, Buffer *upper, int64_t after) {
+static void place_pair(Placed *p, FrameBuffer *lower, FrameBuffer *upper, int64_t after) {
     for (int64_t at = 0;;) {
         at = lowest_offset(p, lower, at);
         int64_t above = lowest_offset(p, upper, at + after);
@@ -145,20 +145,20 @@ static void place_pair(Placed *p, Buffer *lower, Buffer *upper, int64_t after) {
 /* ---- pairs ---- */
 
 /* The bytes that two stacks of a loop save when one lies partly over the other. */
-static int64_t saved_bytes(const Buffer *a, const Buffer *b) {
+static int64_t saved_bytes(const FrameBuffer *a, const FrameBuffer *b) {
     int64_t behind = a->bytes - distance(a, b), before = b->bytes - distance(b, a);
     return MAX(behind, before);
 }
 
 /* Each written stack, the largest first, takes the read one with which it saves the most. */
-static bool make_pairs(Buffer **sorted, int n) {
+static bool make_pairs(FrameBuffer **sorted, int n) {
     bool any = false;
     for (int i = 0; i < n; i++) {
-        Buffer *w = sorted[i], *best = NULL;
+        FrameBuffer *w = sorted[i], *best = NULL;
         if (!w->stack.loop || !w->stack.written) continue;
         int64_t most = 0;
         for (int k = 0; k < n; k++) {
-            Buffer *r = sorted[k];
+            FrameBuffer *r = sorted[k];
             if (r->partner || !share_a_loop(&r->stack, &w->stack)) continue;
             int64_t saved = saved_bytes(r, w);
             if (saved > most) most = saved, best = r;
@@ -173,12 +173,12 @@ static bool make_pairs(Buffer **sorted, int n) {
 
 /* ---- all ---- */
 
-static int64_t place_all(Arena *mem, Buffer **sorted, int n, bool pairs) {
+static int64_t place_all(Arena *mem, FrameBuffer **sorted, int n, bool pairs) {
     Placed p = {.mem = mem};
     int64_t bytes = 0;
     for (int i = 0; i < n; i++) sorted[i]->placed = false;
     for (int i = 0; i < n && pairs; i++) {
-        Buffer *a = sorted[i], *b = a->partner;
+        FrameBuffer *a = sorted[i], *b = a->partner;
         if (!b || a->placed) continue;
         bool up = distance(a, b) < a->bytes;
         place_pair(&p, up ? a : b, up ? b : a, up ? distance(a, b) : distance(b, a));
@@ -195,10 +195,11 @@ static int64_t place_all(Arena *mem, Buffer **sorted, int n, bool pairs) {
 enum { TRIES = 400 }; /* of all pairs in a function: few have more than a dozen */
 
 /* The pair without which the frame is smallest, if it is smaller than `best` then. */
-static Buffer *worst_pair(Arena *mem, Buffer **sorted, int n, int64_t *best, int *tries) {
-    Buffer *worst = NULL;
+static FrameBuffer *worst_pair(Arena *mem, FrameBuffer **sorted, int n, int64_t *best,
+                               int *tries) {
+    FrameBuffer *worst = NULL;
     for (int i = 0; i < n && *tries < TRIES; i++) {
-        Buffer *w = sorted[i], *r = w->partner;
+        FrameBuffer *w = sorted[i], *r = w->partner;
         if (!r || !w->stack.written) continue;
         w->partner = r->partner = NULL;
         int64_t bytes = place_all(mem, sorted, n, true);
@@ -211,15 +212,15 @@ static Buffer *worst_pair(Arena *mem, Buffer **sorted, int n, int64_t *best, int
 
 /* Takes apart pairs as long as that makes the frame smaller: what stands out of one is a gap
  * while only one of the two is live. Returns the bytes. */
-static int64_t part_pairs(Arena *mem, Buffer **sorted, int n) {
+static int64_t part_pairs(Arena *mem, FrameBuffer **sorted, int n) {
     int64_t best = place_all(mem, sorted, n, true);
     int tries = 0;
-    for (Buffer *w; (w = worst_pair(mem, sorted, n, &best, &tries));)
+    for (FrameBuffer *w; (w = worst_pair(mem, sorted, n, &best, &tries));)
         w->partner->partner = NULL, w->partner = NULL;
     return best;
 }
 
-int64_t frame_pack(Arena *mem, Buffer **all, int n) {
+int64_t frame_pack(Arena *mem, FrameBuffer **all, int n) {
     if (n > 1) qsort(all, (size_t)n, sizeof *all, by_size);
     int64_t alone = place_all(mem, all, n, false);
     if (!make_pairs(all, n)) return alone;

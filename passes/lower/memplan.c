@@ -260,27 +260,27 @@ static int64_t workspace(MemPlan *p, const Op *op) {
 }
 
 /* Buffers of the frame, values' by root in `of` too; *n of them. */
-static Buffer **make_buffers(MemPlan *p, Buffer **of, int *n) {
+static FrameBuffer **make_buffers(MemPlan *p, FrameBuffer **of, int *n) {
     Func *f = p->f;
-    Buffer **all = NEW_ARRAY(p->mem, Buffer *, (size_t)(f->nvalues + f->nops));
+    FrameBuffer **all = NEW_ARRAY(p->mem, FrameBuffer *, (size_t)(f->nvalues + f->nops));
     for (Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nout; i++) {
             int x = root(p, op->out[i]->id);
             if (of[x] || p->fixed[x].kind) continue;
-            Buffer *b = all[(*n)++] = of[x] = NEW(p->mem, Buffer);
-            *b = (Buffer){.nth = *n,
-                          .bytes = align_up(type_bytes(&op->out[i]->ty)),
-                          .first = p->first[x],
-                          .last = p->last[x]};
+            FrameBuffer *b = all[(*n)++] = of[x] = NEW(p->mem, FrameBuffer);
+            *b = (FrameBuffer){.nth = *n,
+                               .bytes = align_up(type_bytes(&op->out[i]->ty)),
+                               .first = p->first[x],
+                               .last = p->last[x]};
         }
         int64_t bytes = workspace(p, op);
         if (!bytes) continue;
-        Buffer *b = all[(*n)++] = NEW(p->mem, Buffer);
-        *b = (Buffer){.nth = *n,
-                      .bytes = align_up(bytes),
-                      .first = op->id,
-                      .last = end_of(op)->id,
-                      .workspace_of = op};
+        FrameBuffer *b = all[(*n)++] = NEW(p->mem, FrameBuffer);
+        *b = (FrameBuffer){.nth = *n,
+                           .bytes = align_up(bytes),
+                           .first = op->id,
+                           .last = end_of(op)->id,
+                           .workspace_of = op};
         op_set_int(op, "ws_bytes", bytes);
     }
     return all;
@@ -288,11 +288,11 @@ static Buffer **make_buffers(MemPlan *p, Buffer **of, int *n) {
 
 /* Marks the stacks of a loop: those that nobody reads after it and it only by slices, and
  * those that nobody had before it. */
-static void mark_stacks(MemPlan *p, const Op *op, Buffer **of) {
+static void mark_stacks(MemPlan *p, const Op *op, FrameBuffer **of) {
     const Call c = call_of(op);
     Stack s = {op, false, 0, c.times, c.reverse};
     for (int i = 0; i < op->nin; i++) {
-        Buffer *b = of[root(p, op->in[i]->id)];
+        FrameBuffer *b = of[root(p, op->in[i]->id)];
         bool only = b && b->last == op->id && call_slices(&c, i);
         for (int k = 0; k < op->nin && only; k++)
             only = of[root(p, op->in[k]->id)] != b || call_slices(&c, k);
@@ -302,7 +302,7 @@ static void mark_stacks(MemPlan *p, const Op *op, Buffer **of) {
     }
     s.written = true;
     for (int i = c.carry; i < op->nout; i++) {
-        Buffer *b = of[root(p, op->out[i]->id)];
+        FrameBuffer *b = of[root(p, op->out[i]->id)];
         if (!b || b->first != op->id) continue;
         s.slice_bytes = type_bytes(&op->out[i]->ty) / c.times;
         b->stack = s;
@@ -311,9 +311,9 @@ static void mark_stacks(MemPlan *p, const Op *op, Buffer **of) {
 
 static void assign_offsets(MemPlan *p) {
     Func *f = p->f;
-    Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
+    FrameBuffer **of = NEW_ARRAY(p->mem, FrameBuffer *, (size_t)f->nvalues);
     int n = 0;
-    Buffer **all = make_buffers(p, of, &n);
+    FrameBuffer **all = make_buffers(p, of, &n);
     for (Op *op = f->first; op; op = op->next)
         if (op_is_call(op) && call_of(op).loop) mark_stacks(p, op, of);
     f->frame_bytes = frame_pack(p->mem, all, n);

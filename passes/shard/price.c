@@ -2,6 +2,8 @@
 #include "passes/shard/price.h"
 #include <math.h>
 
+/* Where no machine is known: so that of two ways that send nearly as much the one of fewer rounds is
+ * taken. */
 enum { START_BYTES = 4096 };
 
 Price price_of_bytes(void) {

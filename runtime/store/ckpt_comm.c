@@ -74,12 +74,12 @@ void group_find_remote(CkptGroup *c, Arena *mem, bool i_see) {
     }
 }
 
-Pipe pipe_of(Arena *mem, int peer, uint64_t total) {
-    return (Pipe){
+CkptPipe pipe_of(Arena *mem, int peer, uint64_t total) {
+    return (CkptPipe){
         .peer = peer, .total = total, .chunk = arena_alloc(mem, CKPT_CHUNK_BYTES)};
 }
 
-void pipe_put(Pipe *p, const void *bytes, uint64_t n) {
+void pipe_put(CkptPipe *p, const void *bytes, uint64_t n) {
     check(n <= p->total - p->done);
     for (const char *from = bytes; n;) {
         size_t part = (size_t)MIN(n, CKPT_CHUNK_BYTES - p->used);
@@ -97,7 +97,7 @@ void pipe_put(Pipe *p, const void *bytes, uint64_t n) {
     }
 }
 
-void pipe_take(Pipe *p, void *bytes, uint64_t n) {
+void pipe_take(CkptPipe *p, void *bytes, uint64_t n) {
     check(n <= p->total - p->done);
     for (char *to = bytes; n;) {
         if (p->used == p->have) {

@@ -33,14 +33,14 @@ const void *group_gather(const CkptGroup *c, Arena *mem, const void *mine, size_
 void group_find_remote(CkptGroup *c, Arena *mem, bool i_see);
 
 /* A stream of bytes between rank 0 and a remote rank, in chunks. Both know `total`. */
-typedef struct Pipe {
+typedef struct CkptPipe {
     int peer;
     uint64_t total, done; /* bytes put or taken */
     char *chunk;          /* CKPT_CHUNK_BYTES */
     size_t used, have;
-} Pipe;
-Pipe pipe_of(Arena *mem, int peer, uint64_t total);
-void pipe_put(Pipe *p, const void *bytes, uint64_t n); /* NULL: zeros */
-void pipe_take(Pipe *p, void *bytes, uint64_t n);
+} CkptPipe;
+CkptPipe pipe_of(Arena *mem, int peer, uint64_t total);
+void pipe_put(CkptPipe *p, const void *bytes, uint64_t n); /* NULL: zeros */
+void pipe_take(CkptPipe *p, void *bytes, uint64_t n);
 
 #endif

@@ -91,14 +91,14 @@ static void clear_padding(const Load *l) {
 }
 
 /* The next bytes of a file, or of what rank 0 sends. */
-static const char *next_bytes(CkptStream *s, Pipe *from, void *to, uint64_t n) {
+static const char *next_bytes(CkptStream *s, CkptPipe *from, void *to, uint64_t n) {
     if (s) return stream_pull(s, to, n);
     pipe_take(from, to, n);
     return NULL;
 }
 
 /* The elements of a run, which come next. */
-static const char *fill_run(CkptStream *s, Pipe *from, const Wanted *w,
+static const char *fill_run(CkptStream *s, CkptPipe *from, const Wanted *w,
                             const Overlap *o) {
     enum { PART = 1024 };
     float part[PART];
@@ -200,7 +200,7 @@ static const char *load_files(Load *l) {
 /* One row of a file for a remote rank; zeros from the point on where something is wrong.
  * st NULL: only zeros. */
 static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
-                             const Safetensors *st, Pipe *to, char *chunk) {
+                             const Safetensors *st, CkptPipe *to, char *chunk) {
     const CkptRow *row = &l->table.row[i];
     const SafeTensor *t = st ? table_part(row, s->file->rank, st) : NULL;
     const char *wrong = t ? NULL : not_as_said(l, s->file, row->name);
@@ -219,7 +219,7 @@ static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
 }
 
 /* One file's part for a remote rank. Both sides go through the same runs. */
-static const char *serve_file(Load *l, const CkptFile *f, int rank, Pipe *to) {
+static const char *serve_file(Load *l, const CkptFile *f, int rank, CkptPipe *to) {
     CkptStream s;
     Safetensors *st = NULL;
     const char *wrong = stream_open(&s, arena_new(), l->folder, f, false);
@@ -234,7 +234,7 @@ static const char *serve_file(Load *l, const CkptFile *f, int rank, Pipe *to) {
     return close_file(l, &s, wrong);
 }
 
-static void take_file(Load *l, const CkptFile *f, Pipe *from) {
+static void take_file(Load *l, const CkptFile *f, CkptPipe *from) {
     for (int i = 0; i < l->table.n; i++) {
         const CkptRow *row = &l->table.row[i];
         if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
@@ -248,7 +248,7 @@ static const char *serve_with(Arena *mem, Load *l, int rank) {
     const char *wrong = NULL;
     uint64_t total = needed_bytes(l, rank);
     bool giving = l->group.rank == 0;
-    Pipe pipe = pipe_of(mem, giving ? rank : 0, total);
+    CkptPipe pipe = pipe_of(mem, giving ? rank : 0, total);
     if (!giving) clear_padding(l);
     for (int i = 0; i < l->m.nfiles; i++) {
         const CkptFile *f = &l->m.file[i];

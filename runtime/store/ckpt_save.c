@@ -25,7 +25,7 @@ typedef struct Save {
     const int *copy; /* of each tensor, that is written; NULL: the first */
     Text table;
     Manifest manifest;
-    Shard *shard; /* [nshards]; those of remote ranks come last */
+    CkptShard *shard; /* [nshards]; those of remote ranks come last */
     int nshards;
     CkptFile *file; /* [ranks][CKPT_FILES] as written; no name: none */
     char *why;
@@ -65,7 +65,7 @@ static int check_state(Save *s, const char *state_json) {
 }
 
 static int plan_shard(Save *s, int rank, const CkptTensor *t) {
-    Shard *shard = &s->shard[s->nshards++];
+    CkptShard *shard = &s->shard[s->nshards++];
     const ShardFile *bad =
         shard_plan(s->mem, shard, s->manifest.version, rank, t, s->n, s->copy);
     if (!bad) return 0;
@@ -93,7 +93,7 @@ static int plan(Save *s) {
                           : ckpt_by_rows(t, s->n) ? CKPT_STAGES
                                                   : CKPT_PARTS;
     s->table = table_text(s->mem, t, s->n, NULL);
-    s->shard = NEW_ARRAY(s->mem, Shard, (size_t)s->group.ranks);
+    s->shard = NEW_ARRAY(s->mem, CkptShard, (size_t)s->group.ranks);
     s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->group.ranks * CKPT_FILES);
     char mine[33];
     hash_hex(s->table.s, s->table.n, mine);
@@ -180,7 +180,7 @@ static int share_out(Save *s) {
 
 /* The files. */
 
-static bool is_far(const Save *s, const Shard *shard) {
+static bool is_far(const Save *s, const CkptShard *shard) {
     return !s->group.alone && s->group.remote[shard->rank];
 }
 
@@ -197,9 +197,9 @@ static int create_files(Save *s) {
 }
 
 /* The first failure stays; data of a remote rank are taken in any case. */
-static void write_shard(Save *s, Shard *shard, int *error) {
+static void write_shard(Save *s, CkptShard *shard, int *error) {
     Arena *mem = arena_new(); /* there may be thousands of remote ranks */
-    Pipe pipe, *from = NULL;
+    CkptPipe pipe, *from = NULL;
     char *chunk = NULL;
     if (is_far(s, shard)) {
         pipe = pipe_of(mem, shard->rank, shard_data_bytes(shard));
@@ -220,7 +220,7 @@ static void write_shard(Save *s, Shard *shard, int *error) {
 static int write_files(Save *s) {
     int error = 0;
     if (!is_root(s) && s->tmp_fd < 0) {
-        Pipe to = pipe_of(s->mem, 0, shard_data_bytes(&s->shard[0]));
+        CkptPipe to = pipe_of(s->mem, 0, shard_data_bytes(&s->shard[0]));
         shard_send(&s->shard[0], &to);
         return 0;
     }

@@ -25,10 +25,10 @@ static SafeTensor entry_of(const CkptTensor *t, const Layout *l, bool whole) {
     return e;
 }
 
-const ShardFile *shard_plan(Arena *mem, Shard *s, int64_t version, int rank,
+const ShardFile *shard_plan(Arena *mem, CkptShard *s, int64_t version, int rank,
                             const CkptTensor *t, int n, const int *copy) {
     const Mesh *mesh = ckpt_mesh(t, n);
-    *s = (Shard){.rank = rank};
+    *s = (CkptShard){.rank = rank};
     for (int k = 0; k < CKPT_FILES; k++)
         s->file[k].t = NEW_ARRAY(mem, SafeTensor, (size_t)n);
     for (int i = 0; i < n; i++) {
@@ -53,14 +53,14 @@ static uint64_t bytes_of(const SafeTensor *t) {
     return (uint64_t)safetensors_count(t) * dtype_bytes[t->dtype];
 }
 
-uint64_t shard_data_bytes(const Shard *s) {
+uint64_t shard_data_bytes(const CkptShard *s) {
     uint64_t all = 0;
     for (int k = 0; k < CKPT_FILES; k++)
         for (int i = 0; i < s->file[k].n; i++) all += bytes_of(&s->file[k].t[i]);
     return all;
 }
 
-void shard_send(const Shard *s, Pipe *to) {
+void shard_send(const CkptShard *s, CkptPipe *to) {
     for (int k = 0; k < CKPT_FILES; k++)
         for (int i = 0; i < s->file[k].n; i++) {
             const SafeTensor *t = &s->file[k].t[s->file[k].order[i]];
@@ -103,7 +103,7 @@ static void put(Out *o, const char *p, uint64_t n) {
     }
 }
 
-static void put_from_pipe(Out *o, Pipe *from, char *chunk, uint64_t n) {
+static void put_from_pipe(Out *o, CkptPipe *from, char *chunk, uint64_t n) {
     while (n) {
         size_t part = (size_t)MIN(n, CKPT_CHUNK_BYTES);
         pipe_take(from, chunk, part);
@@ -112,7 +112,7 @@ static void put_from_pipe(Out *o, Pipe *from, char *chunk, uint64_t n) {
     }
 }
 
-int shard_write(ShardFile *f, int folder_fd, Pipe *from, char *chunk) {
+int shard_write(ShardFile *f, int folder_fd, CkptPipe *from, char *chunk) {
     Out o = {.fd = openat(folder_fd, f->as.name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW)};
     if (o.fd < 0) o.error = errno;
     XXH3_128bits_reset(&o.hash);

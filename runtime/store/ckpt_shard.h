@@ -15,25 +15,25 @@ typedef struct ShardFile {
     uint64_t bytes;
 } ShardFile;
 
-typedef struct Shard {
+typedef struct CkptShard {
     int rank;
     ShardFile file[CKPT_FILES];
-} Shard;
+} CkptShard;
 
 /* What `rank` writes of t[n]: its parts of those of which it holds copy number copy[i]
  * (copy NULL: 0 of all). Of version CKPT_WHOLE rank 0 writes both files and the others
  * none; else there is a file when there is something in it. t[].data
  * are those of the rank when this process writes or sends them, else not looked at.
  * Returns NULL, or the file that has two tensors of one name or a bad shape. */
-const ShardFile *shard_plan(Arena *mem, Shard *s, int64_t version, int rank,
+const ShardFile *shard_plan(Arena *mem, CkptShard *s, int64_t version, int rank,
                             const CkptTensor *t, int n, const int *copy);
 /* Creates a file and reserves its room. */
 int shard_create(const ShardFile *f, int folder_fd);
 /* Fills and syncs it, with data from the tensors or, when not NULL, from the pipe (which
  * is then emptied also after a failure). */
-int shard_write(ShardFile *f, int folder_fd, Pipe *from, char *chunk);
-uint64_t shard_data_bytes(const Shard *s);
-void shard_send(const Shard *s, Pipe *to);
+int shard_write(ShardFile *f, int folder_fd, CkptPipe *from, char *chunk);
+uint64_t shard_data_bytes(const CkptShard *s);
+void shard_send(const CkptShard *s, CkptPipe *to);
 
 /* A small file, synced. Its size and hash in *as when not NULL. */
 int shard_write_text(int folder_fd, const char *name, const Text *text, CkptFile *as);

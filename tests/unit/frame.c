@@ -18,8 +18,8 @@ static int64_t draw(Draw *d, int64_t below) {
 /* Loops are told apart by their op alone. */
 static Op loop_ops[OPS];
 
-static Buffer *random_stack(Arena *mem, Draw *d, int loop, bool written) {
-    Buffer *b = NEW(mem, Buffer);
+static FrameBuffer *random_stack(Arena *mem, Draw *d, int loop, bool written) {
+    FrameBuffer *b = NEW(mem, FrameBuffer);
     int64_t times = 2 + loop % 5, slice = 4 * (1 + draw(d, 200));
     b->stack = (Stack){&loop_ops[loop], written, slice, times, loop % 2};
     b->bytes = align_up(slice * times);
@@ -28,20 +28,21 @@ static Buffer *random_stack(Arena *mem, Draw *d, int loop, bool written) {
     return b;
 }
 
-static Buffer *random_buffer(Arena *mem, Draw *d) {
-    Buffer *b = NEW(mem, Buffer);
+static FrameBuffer *random_buffer(Arena *mem, Draw *d) {
+    FrameBuffer *b = NEW(mem, FrameBuffer);
     b->bytes = 64 * (1 + draw(d, 60));
     b->first = (int)draw(d, OPS);
     b->last = b->first + (int)draw(d, OPS - b->first);
     return b;
 }
 
-static bool disjoint(const Buffer *a, const Buffer *b) {
+static bool disjoint(const FrameBuffer *a, const FrameBuffer *b) {
     return a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
 }
 
 /* Runs the loop: what each run reads must be what was there before the first. */
-static bool reads_what_was_there(const Buffer *r, const Buffer *w, int64_t bytes) {
+static bool reads_what_was_there(const FrameBuffer *r, const FrameBuffer *w,
+                                 int64_t bytes) {
     Arena *mem = arena_new();
     const Stack *s = &r->stack;
     char *written = arena_alloc(mem, (size_t)bytes);
@@ -58,29 +59,30 @@ static bool reads_what_was_there(const Buffer *r, const Buffer *w, int64_t bytes
     return good;
 }
 
-static bool is_pair(const Buffer *r, const Buffer *w) {
+static bool is_pair(const FrameBuffer *r, const FrameBuffer *w) {
     return r->stack.loop && r->stack.loop == w->stack.loop && !r->stack.written &&
            w->stack.written;
 }
 
-static void expect_apart(const Buffer *a, const Buffer *b, int64_t bytes, int *over) {
+static void expect_apart(const FrameBuffer *a, const FrameBuffer *b, int64_t bytes,
+                         int *over) {
     bool together = a->first <= b->last && b->first <= a->last;
     if (!together || disjoint(a, b)) return;
-    const Buffer *r = is_pair(a, b) ? a : b, *w = r == a ? b : a;
+    const FrameBuffer *r = is_pair(a, b) ? a : b, *w = r == a ? b : a;
     EXPECT(is_pair(r, w));
     EXPECT(reads_what_was_there(r, w, bytes));
     EXPECT(frame_slices_pass(&r->stack, r->offset, &w->stack, w->offset));
     ++*over;
 }
 
-static int64_t pack_without_stacks(Arena *mem, Buffer **all, int n) {
-    Buffer **plain = NEW_ARRAY(mem, Buffer *, (size_t)n);
+static int64_t pack_without_stacks(Arena *mem, FrameBuffer **all, int n) {
+    FrameBuffer **plain = NEW_ARRAY(mem, FrameBuffer *, (size_t)n);
     for (int i = 0; i < n; i++) {
-        plain[i] = NEW(mem, Buffer);
-        *plain[i] = (Buffer){.nth = all[i]->nth,
-                             .bytes = all[i]->bytes,
-                             .first = all[i]->first,
-                             .last = all[i]->last};
+        plain[i] = NEW(mem, FrameBuffer);
+        *plain[i] = (FrameBuffer){.nth = all[i]->nth,
+                                  .bytes = all[i]->bytes,
+                                  .first = all[i]->first,
+                                  .last = all[i]->last};
     }
     return frame_pack(mem, plain, n);
 }
@@ -90,7 +92,7 @@ TEST(nothing_live_is_overwritten) {
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
         Arena *mem = arena_new();
         Draw d = {seed, 0};
-        Buffer *all[BUFFERS];
+        FrameBuffer *all[BUFFERS];
         int n = 2 + (int)draw(&d, BUFFERS - 2);
         for (int i = 0; i < n; i++) {
             bool stack = draw(&d, 3) > 0;
@@ -122,8 +124,8 @@ TEST(slices_pass_as_runs_show) {
         Arena *mem = arena_new();
         Draw d = {seed, 0};
         int loop = 1 + (int)draw(&d, 9);
-        Buffer *r = random_stack(mem, &d, loop, false),
-               *w = random_stack(mem, &d, loop, true);
+        FrameBuffer *r = random_stack(mem, &d, loop, false),
+                    *w = random_stack(mem, &d, loop, true);
         r->stack.slice_bytes = 1 + draw(&d, 6);
         w->stack.slice_bytes = 1 + draw(&d, 6);
         r->offset = draw(&d, 40);
