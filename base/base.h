@@ -222,6 +222,8 @@ bool dir_exists(const char *path);
 /* mkdir -p. Returns 0 or an errno value. */
 int dir_make(const char *path);
 char *path_join(Arena *a, const char *dir, const char *name);
+/* The folder that what is at the path lies in; "." where the path names none. */
+const char *path_folder(Arena *a, const char *path);
 
 double clock_seconds(void);                           /* monotonic */
 void sort_doubles(double *x, size_t n);               /* ascending */

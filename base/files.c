@@ -159,3 +159,9 @@ char *path_join(Arena *a, const char *dir, const char *name) {
     const char *slash = dir[strlen(dir) - 1] == '/' ? "" : "/";
     return arena_printf(a, "%s%s%s", dir, slash, name);
 }
+
+const char *path_folder(Arena *a, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return ".";
+    return arena_strndup(a, path, slash == path ? 1 : (size_t)(slash - path));
+}

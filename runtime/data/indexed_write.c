@@ -123,12 +123,9 @@ IndexedWriter *indexed_write_open(Arena *mem, const char *prefix, int64_t vocab)
     w->prefix = arena_strdup(mem, prefix);
     w->token_bytes = indexed_token_bytes(vocab);
     w->bin.fd = w->idx.fd = w->counts.fd = -1;
-    const char *slash = strrchr(prefix, '/');
-    if (slash && slash > prefix) {
-        char *dir = arena_strndup(mem, prefix, (size_t)(slash - prefix));
-        int error = dir_make(dir);
-        if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", dir, strerror(error));
-    }
+    const char *dir = path_folder(mem, prefix);
+    int error = dir_make(dir);
+    if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", dir, strerror(error));
     Catch c;
     if (CATCH(c)) {
         out_open(mem, &w->bin, prefix, ".bin");
@@ -193,9 +190,7 @@ static void write_header(const IndexedWriter *w) {
 }
 
 static void sync_dir(IndexedWriter *w) {
-    const char *slash = strrchr(w->prefix, '/');
-    size_t n = slash ? (size_t)(slash - w->prefix) : 0;
-    const char *dir = slash ? arena_strndup(w->mem, w->prefix, MAX(n, 1)) : ".";
+    const char *dir = path_folder(w->mem, w->prefix);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool good = fd >= 0 && fsync(fd) == 0;
     int error = errno;

@@ -132,9 +132,7 @@ static Safetensors *open_index(Arena *mem, const char *path, int code) {
     const Json *root = json_read(mem, path, MAX_INDEX, code);
     const Json *map = json_need(root, "weight_map");
     json_want(map, JSON_OBJECT);
-    const char *slash = strrchr(path, '/');
-    const char *folder =
-        slash ? arena_strndup(mem, path, (size_t)(slash - path + 1)) : ".";
+    const char *folder = path_folder(mem, path);
     Safetensors *all = NEW(mem, Safetensors);
     all->name = arena_strdup(mem, path);
     const char *wrong = add_shards(mem, folder, map, all);

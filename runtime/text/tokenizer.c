@@ -41,14 +41,9 @@ void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const cha
     t->config_n = n;
 }
 
-static const char *folder_of(Arena *mem, const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
-}
-
 /* A file in that folder; NULL: it is not there. */
 static const char *beside(Arena *mem, const char *path, const char *name) {
-    const char *other = path_join(mem, folder_of(mem, path), name);
+    const char *other = path_join(mem, path_folder(mem, path), name);
     return file_exists(other) ? other : NULL;
 }
 
@@ -76,7 +71,7 @@ static void take_files_of(Arena *mem, Tokenizer *t, const TokenizerSpec *spec) {
         char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
         tokenizer_take_config(mem, t, path, json, n);
     }
-    if (file) t->along = along_read(mem, folder_of(mem, file), &t->nalong);
+    if (file) t->along = along_read(mem, path_folder(mem, file), &t->nalong);
 }
 
 static const char *named_in(Arena *mem, const char *path, const char *key) {
