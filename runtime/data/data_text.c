@@ -1,7 +1,7 @@
 /* data_text.c - text: a file, a folder of files, or the embedded corpus, as bytes or as the
  * tokens of a tokenizer. */
 #define _GNU_SOURCE
-#include "runtime/data/gpt_index.h"
+#include "runtime/data/prepared.h"
 #include "runtime/data/text_tokens.h"
 #include <dirent.h>
 #include <errno.h>
@@ -43,7 +43,7 @@ static size_t file_head(const char *path, unsigned char head[8]) {
 /* Caches of tokens may lie between the texts that they were made from. */
 static bool is_cache(const char *path) {
     unsigned char head[8];
-    return cache_begins(head, file_head(path, head));
+    return prepared_begins(head, file_head(path, head));
 }
 
 /* Adds the files of one folder to the parts, its folders to the list of what to visit. */

@@ -10,6 +10,7 @@
  * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
+#include "runtime/data/prepared.h"
 #include "runtime/data/text_tokens.h"
 #include "runtime/text/json_line.h"
 
@@ -118,27 +119,29 @@ static void tokenize(Arena *mem, const Data *d, WebText *w) {
 
 /* ---- the cache ---- */
 
-static char *cache_path(Arena *mem, const Data *d, const WebText *w, char key[33]) {
+static Prepared cache_of(Arena *mem, Data *d, const WebText *w) {
     const DataGptSpec *gpt = d->gpt;
     TokenizerSpec spec = tokenizer_of_data(d);
+    Prepared file = {.what = "token cache", .note = d->note};
     Text t = text_new(mem);
     text_add(&t, "webtext 1\nfile %016llx\nseq %lld\nkey %s\npad_in_loss %d\n",
              (unsigned long long)hash64(w->json.bytes, w->json.n), (long long)d->seq,
              gpt->text_key ? gpt->text_key : "", gpt->pad_in_loss);
     text_add(&t, "%s", tokenizer_key(mem, &spec));
-    hash_hex(t.s, t.n, key);
-    const char *slash = strrchr(d->path, '/'), *dir = gpt->cache_path;
-    if (!dir || !dir[0])
-        dir = slash == d->path ? "/"
-              : slash          ? arena_strndup(mem, d->path, (size_t)(slash - d->path))
-                               : ".";
+    hash_hex(t.s, t.n, file.key);
+    if (gpt->cache_path && gpt->cache_path[0]) file.folder = gpt->cache_path;
     const char *name =
-        arena_printf(mem, "gpt_webtext_%lld_%s.cache", (long long)d->seq, key);
-    return path_join(mem, dir, name);
+        arena_printf(mem, "gpt_webtext_%lld_%s.cache", (long long)d->seq, file.key);
+    file.path =
+        path_join(mem, file.folder ? file.folder : path_folder(mem, d->path), name);
+    return file;
 }
 
 /* Points into the data of a cache; false if it is not what it should be. */
-static bool use_data(WebText *w, const Data *d, const char *bytes, uint64_t n) {
+static bool use_data(void *context, const void *data, uint64_t n) {
+    const Data *d = context;
+    WebText *w = d->state;
+    const char *bytes = data;
     if (n < 16) return false;
     int64_t texts = i64_at(bytes, 0);
     if (texts < 0 || (uint64_t)texts > (n - 16) / 8) return false;
@@ -156,40 +159,17 @@ static bool use_data(WebText *w, const Data *d, const char *bytes, uint64_t n) {
     return true;
 }
 
-static bool read_cache(WebText *w, Data *d, const char *path, const char key[33]) {
-    char text[256];
-    const char *why = text;
-    if (!file_exists(path)) return false;
-    if (file_map_quietly(&w->held, path, text, sizeof text)) {
-        int64_t n = cache_check(w->held.bytes, w->held.n, key, &why);
-        if (n >= 0 &&
-            use_data(w, d, (const char *)w->held.bytes + CACHE_FRAME, (uint64_t)n))
-            return true;
-        if (n >= 0) why = "it is damaged: a text points outside of the tokens";
-        file_unmap(&w->held);
-    }
-    snprintf(d->note, sizeof d->note, "token cache %.200s is built again: %.250s", path,
-             why);
-    return false;
-}
-
-static void build(Arena *mem, WebText *w, Data *d, const char *path, const char key[33]) {
+static void build(Arena *mem, WebText *w, Data *d, const Prepared *file) {
     tokenize(mem, d, w);
     uint64_t n = 8 + (uint64_t)w->begin.n + (uint64_t)w->tokens.n;
-    char *data = cache_buffer(mem, n);
+    char *data = prepared_buffer(mem, n);
     memcpy(data, &w->texts, 8);
     memcpy(data + 8, w->begin.bytes, w->begin.n);
     if (w->tokens.n) memcpy(data + 8 + w->begin.n, w->tokens.bytes, w->tokens.n);
     growing_free(&w->begin);
     growing_free(&w->tokens);
-    check(use_data(w, d, data, n));
-    int error =
-        d->gpt->cache_path && d->gpt->cache_path[0] ? dir_make(d->gpt->cache_path) : 0;
-    if (!error) error = cache_write(path, key, data, n);
-    if (error)
-        snprintf(d->note, sizeof d->note,
-                 "the token cache %.300s cannot be written (%s): going on without", path,
-                 strerror(error));
+    check(use_data(d, data, n));
+    prepared_write(file, data, n);
 }
 
 /* ---- the source ---- */
@@ -227,13 +207,12 @@ static void choose_pad(const Data *d, WebText *w) {
 
 static void webtext_open(Arena *mem, Data *d) {
     WebText *w = NEW(mem, WebText);
-    char key[33];
     d->state = w;
     choose_pad(d, w);
     file_map(&w->json, d->path);
     text_refuse_packed(d->path, w->json.bytes, w->json.n);
-    const char *path = cache_path(mem, d, w, key);
-    if (!read_cache(w, d, path, key)) build(mem, w, d, path, key);
+    Prepared file = cache_of(mem, d, w);
+    if (!prepared_read(&file, use_data, d, &w->held)) build(mem, w, d, &file);
     file_unmap(&w->json);
     const char *split = d->gpt->split && d->gpt->split[0] ? d->gpt->split : "1";
     int64_t bound[4];

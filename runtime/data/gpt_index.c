@@ -4,8 +4,8 @@
  * of an epoch; i32 document [documents]; i32 sample [samples + 1, 2]; u32 shuffle
  * [samples]. */
 #include "runtime/data/gpt_index.h"
-#include "runtime/data/data_reader.h"
 #include "runtime/data/mt19937.h"
+#include "runtime/data/prepared.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -140,7 +140,7 @@ static void fill_shuffle(const Counts *c, Mt19937 *m, uint32_t *shuffle) {
 static void *build_data(Arena *mem, const GptIndexSpec *s, uint64_t *n) {
     Counts c = count_all(s);
     *n = data_bytes(c.documents, c.samples);
-    char *data = cache_buffer(mem, *n);
+    char *data = prepared_buffer(mem, *n);
     int64_t head[4] = {c.documents, c.samples, c.epochs, c.tokens};
     memcpy(data, head, sizeof head);
     int32_t *document = (int32_t *)(data + HEAD_BYTES);
@@ -214,41 +214,29 @@ static void key_of(Arena *mem, const GptIndexSpec *s, uint64_t idx_hash, char ke
     hash_hex(t.s, t.n, key);
 }
 
-static bool read_cache(const char *path, const char key[33], const GptIndexSpec *s,
-                       GptIndex *out, FileMap *held, char note[512]) {
-    char text[512];
-    const char *why = text;
-    if (!file_exists(path)) return false;
-    if (file_map_quietly(held, path, text, sizeof text)) {
-        int64_t n = cache_check(held->bytes, held->n, key, &why);
-        if (n >= 0 && gpt_index_parse(held->bytes + CACHE_FRAME, (uint64_t)n, s, out))
-            return true;
-        if (n >= 0) why = "it is damaged: an index points outside of the data";
-        file_unmap(held);
-    }
-    snprintf(note, 512, "index cache %.200s is built again: %.250s", path, why);
-    return false;
+typedef struct Use {
+    const GptIndexSpec *spec;
+    GptIndex *out;
+} Use;
+
+static bool use_data(void *context, const void *data, uint64_t n) {
+    const Use *u = context;
+    return gpt_index_parse(data, n, u->spec, u->out);
 }
 
 void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
                       uint64_t idx_hash, GptIndex *out, struct FileMap *held,
                       char note[512]) {
-    char key[33];
+    Prepared file = {.what = "index cache", .folder = cache, .note = note};
     note[0] = 0;
     *held = (FileMap){0};
-    key_of(mem, spec, idx_hash, key);
-    char *path = path_join(mem, cache, arena_printf(mem, "%s.gptindex", key));
-    if (read_cache(path, key, spec, out, held, note)) return;
+    key_of(mem, spec, idx_hash, file.key);
+    file.path = path_join(mem, cache, arena_printf(mem, "%s.gptindex", file.key));
+    if (prepared_read(&file, use_data, &(Use){spec, out}, held)) return;
     uint64_t n;
     void *data = build_data(mem, spec, &n);
     point_into(data, out);
-    int error = dir_make(cache);
-    if (!error) error = cache_write(path, key, data, n);
-    if (error)
-        snprintf(note, 512,
-                 "the index cache %.300s cannot be written (%s): going on "
-                 "without",
-                 path, strerror(error));
+    prepared_write(&file, data, n);
 }
 
 /* ---- splits ---- */

@@ -33,7 +33,7 @@ void gpt_index_build(Arena *mem, const GptIndexSpec *spec, GptIndex *out);
 
 /* The same, read from the folder `cache` when it is there, else built and written there
  * (no shared disk needed: whoever finds no file builds its own). `idx_hash` is the hash
- * of the .idx file. A file that is damaged or of something else is built again; that, and
+ * of the .idx file. A file that is damaged or of something else is made again; that, and
  * a folder that cannot be written, is said in `note` (else ""). Unmap *held at last. */
 struct FileMap;
 void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
@@ -58,17 +58,5 @@ void gpt_blend(const double *weight, int n, int64_t items, int16_t *source,
  * `items` is the sum of the sizes. */
 void gpt_blend_all(const int64_t *size, int n, int64_t items, int16_t *source,
                    uint32_t *sample);
-
-/* Files of prepared data: a frame of CACHE_FRAME bytes (magic, key, size, checksums) and
- * the data after it. `key` is the 32 hex digits that identify what it was made from.
- * cache_check gives the data's size, or -1 and the reason. cache_buffer has room for n
- * bytes of data, after room for the frame; cache_write fills the frame in and replaces
- * the file as a whole (several processes may do so at once); 0 or errno. cache_begins says
- * whether the bytes are, by their first ones, those of such a file. */
-enum { CACHE_FRAME = 64 };
-bool cache_begins(const void *bytes, uint64_t n);
-int64_t cache_check(const void *bytes, uint64_t n, const char key[33], const char **why);
-void *cache_buffer(Arena *mem, uint64_t n);
-int cache_write(const char *path, const char key[33], void *data, uint64_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* text_tokens.c - see text_tokens.h. */
 #include "runtime/data/text_tokens.h"
 #include "runtime/core/buffer.h"
-#include "runtime/data/gpt_index.h"
+#include "runtime/data/prepared.h"
 #include "runtime/text/text_stream.h"
 #include <stdlib.h>
 
@@ -121,7 +121,7 @@ static int32_t *make(Arena *mem, Data *d, const Texts *all, int64_t *n) {
                   "U+FFFD",
                   d->path, (unsigned long long)m.bad);
     size_t size = m.tokens.n;
-    void *data = cache_buffer(mem, size);
+    void *data = prepared_buffer(mem, size);
     if (size) memcpy(data, m.tokens.p, size);
     make_free(&m);
     *n = (int64_t)(size / sizeof(int32_t));
@@ -130,26 +130,15 @@ static int32_t *make(Arena *mem, Data *d, const Texts *all, int64_t *n) {
 
 /* ---- the cache ---- */
 
-static const int32_t *read_cache(Data *d, const char *path, const char key[33],
-                                 FileMap *held, int64_t *n) {
-    char text[256];
-    const char *why = text;
-    if (!file_exists(path)) return NULL;
-    if (file_map_quietly(held, path, text, sizeof text)) {
-        int64_t size = cache_check(held->bytes, held->n, key, &why);
-        if (size >= 0 && size % (int64_t)sizeof(int32_t) == 0) {
-            *n = size / (int64_t)sizeof(int32_t);
-            return (const int32_t *)(const void *)(held->bytes + CACHE_FRAME);
-        }
-        if (size >= 0) why = "its size is wrong";
-        file_unmap(held);
-        *held = (FileMap){0};
-    }
-    snprintf(d->note, sizeof d->note, "token cache %.200s is made again: %.250s", path,
-             why);
-    return NULL;
+typedef struct Use {
+    const int32_t *tokens;
+    int64_t n;
+} Use;
+
+static bool use_data(void *context, const void *data, uint64_t n) {
+    *(Use *)context = (Use){data, (int64_t)(n / sizeof(int32_t))};
+    return n % sizeof(int32_t) == 0;
 }
-_Static_assert(CACHE_FRAME % sizeof(int32_t) == 0, "tokens are aligned in a cache");
 
 /* The path of a folder may end in '/', or be '.' or '..'; this one ends in its name. */
 static const char *named_path(Arena *mem, const char *path) {
@@ -167,30 +156,14 @@ static const char *named_path(Arena *mem, const char *path) {
 
 static const char *cache_path(Arena *mem, const Data *d, const char *folder,
                               const char *key) {
-    if (!folder) return NULL;
     const char *path = named_path(mem, d->path), *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    if (!folder[0])
-        folder = slash == path ? "/"
-                 : slash       ? arena_strndup(mem, path, (size_t)(slash - path))
-                               : ".";
-    return path_join(mem, folder, arena_printf(mem, "%s.tokens_%s.cache", name, key));
+    return path_join(mem, folder[0] ? folder : path_folder(mem, path),
+                     arena_printf(mem, "%s.tokens_%s.cache", name, key));
 }
 
-static void write_cache(Data *d, const char *folder, const char *path, const char key[33],
-                        int32_t *tokens, int64_t n) {
-    int error = folder[0] ? dir_make(folder) : 0;
-    if (!error) error = cache_write(path, key, tokens, (size_t)n * sizeof *tokens);
-    if (error)
-        snprintf(d->note, sizeof d->note,
-                 "the token cache %.300s cannot be written (%s): going on without", path,
-                 strerror(error));
-}
-
-const int32_t *text_tokens(Arena *mem, Data *d, const Texts *all, const char *folder,
-                           FileMap *held, int64_t *n) {
+static void cache_key(Arena *mem, const Data *d, const Texts *all, char key[33]) {
     TokenizerSpec spec = tokenizer_of_data(d);
-    char key[33];
     Text t = text_new(mem);
     text_add(&t, "text tokens 1\n%s", tokenizer_key(mem, &spec));
     uint64_t from = 0;
@@ -200,10 +173,21 @@ const int32_t *text_tokens(Arena *mem, Data *d, const Texts *all, const char *fo
     /* Several texts are always those of a folder. */
     if (all->ended && all->n == 1) text_add(&t, "ended\n");
     hash_hex(t.s, t.n, key);
-    const char *path = cache_path(mem, d, folder, key);
-    const int32_t *tokens = path ? read_cache(d, path, key, held, n) : NULL;
-    if (tokens) return tokens;
+}
+
+const int32_t *text_tokens(Arena *mem, Data *d, const Texts *all, const char *folder,
+                           FileMap *held, int64_t *n) {
+    if (!folder) return make(mem, d, all, n);
+    Use found = {0};
+    Prepared file = {.what = "token cache", .note = d->note};
+    cache_key(mem, d, all, file.key);
+    file.path = cache_path(mem, d, folder, file.key);
+    if (folder[0]) file.folder = folder;
+    if (prepared_read(&file, use_data, &found, held)) {
+        *n = found.n;
+        return found.tokens;
+    }
     int32_t *made = make(mem, d, all, n);
-    if (path) write_cache(d, folder, path, key, made, *n);
+    prepared_write(&file, made, (uint64_t)*n * sizeof *made);
     return made;
 }

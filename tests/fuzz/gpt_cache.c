@@ -1,6 +1,7 @@
 /* gpt_cache.c - index caches of arbitrary bytes: the frame, and indices behind a good
  * frame. An index that is accepted never leads outside of the split. */
 #include "runtime/data/gpt_index.h"
+#include "runtime/data/prepared.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n);
@@ -24,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n) {
     GptIndexSpec s = {"fuzz", (const unsigned char *)lengths, 1, 5, 4, 3, 1, 1234};
     const char *why;
     GptIndex x;
-    if (cache_check(input, n, key, &why) < 0) check(why[0]);
+    if (prepared_check(input, n, key, &why) < 0) check(why[0]);
     Arena *mem = arena_new();
     void *copy = arena_alloc(mem, n + 1);
     if (n) memcpy(copy, input, n);

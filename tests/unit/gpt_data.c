@@ -6,6 +6,7 @@
 #include "runtime/data/data.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
+#include "runtime/data/prepared.h"
 #include "sha256.h"
 #include <sys/stat.h>
 #include <unistd.h>
@@ -339,13 +340,13 @@ TEST(cache_is_used_and_repaired) {
         memcpy(bad, good, n);
         bad[at] ^= 0x10;
         EXPECT(!file_write_atomic(path, bad, n));
-        expect_cached(&c, "is built again");
+        expect_cached(&c, "is made again");
     }
     for (size_t size = 0; size <= n + 1; size += size < 80 ? 1 : 37) {
         if (size == n) continue;
         memcpy(bad, good, n);
         EXPECT(!file_write_atomic(path, bad, size));
-        expect_cached(&c, "is built again");
+        expect_cached(&c, "is made again");
     }
     char *again = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
     EXPECT(!memcmp(again, good, n));
@@ -356,15 +357,16 @@ TEST(cache_of_other_data) {
     Cached c = make_cached();
     expect_cached(&c, "");
     char *path = only_file(mem, c.dir);
-    char other[33], key[33] = {0};
-    memset(other, '0', 32);
-    other[32] = 0;
-    memcpy(key, path + strlen(path) - strlen(".gptindex") - 32, 32);
-    char *data = cache_buffer(mem, 64);
-    EXPECT(!cache_write(path, other, data, 64));
+    char note[PREPARED_NOTE] = "";
+    Prepared file = {.what = "cache", .path = path, .note = note};
+    memset(file.key, '0', 32);
+    char *data = prepared_buffer(mem, 64);
+    prepared_write(&file, data, 64);
     expect_cached(&c, "made from other data");
-    EXPECT(!cache_write(path, key, data, 64)); /* right frame, wrong content */
-    expect_cached(&c, "points outside");
+    memcpy(file.key, path + strlen(path) - strlen(".gptindex") - 32, 32);
+    prepared_write(&file, data, 64); /* right frame, wrong content */
+    expect_cached(&c, "contradicts itself");
+    EXPECT_STR(note, "");
     expect_cached(&c, "");
     EXPECT(!unlink(path) && !mkdir(path, 0700));
     expect_cached(&c, "cannot be written"); /* built, but nowhere to go */

@@ -181,11 +181,11 @@ TEST(tokens_are_cached) {
         memcpy(bad, good, n);
         bad[at] ^= 1;
         EXPECT(!file_write_atomic(file, bad, n));
-        expect_cached(path, &gpt, "is built again");
+        expect_cached(path, &gpt, "is made again");
     }
     for (size_t size = 0; size < n; size += 7) {
         EXPECT(!file_write_atomic(file, good, size));
-        expect_cached(path, &gpt, "is built again");
+        expect_cached(path, &gpt, "is made again");
     }
     expect_cached(path, &gpt, "");
     put("web.json", "{\"text\": \"q\"}\n{\"text\": \"zz\"}\n{\"text\": \"ab\"}\n");
