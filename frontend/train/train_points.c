@@ -1,55 +1,41 @@
 /* train_points.c - the losses of validation in the run folder (RUN_VALIDATION). */
-#include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/train/train.h"
+#include "runtime/run/step_lines.h"
 #include <errno.h>
 #include <math.h>
-
-enum { MAX_LINE_BYTES = 1 << 10 };
 
 static const char *points_path(const Train *t, Arena *mem) {
     return path_join(mem, t->run_dir, RUN_VALIDATION);
 }
 
-/* False: no point, such as half a line of a run that was killed. */
-static bool read_point(Arena *mem, const char *path, const char *line, size_t n,
-                       ValidPoint *out) {
-    Catch c;
-    if (!CATCH(c)) return false;
-    const Json *v = json_parse(mem, path, line, n, MAX_LINE_BYTES, EXIT_DATA);
-    out->step = json_i64(json_need(v, "step"), 0, INT64_MAX);
-    out->test = json_get(v, "test_loss") != NULL;
-    const Json *loss = json_need(v, out->test ? "test_loss" : "valid_loss");
-    out->loss = loss->kind == JSON_NULL ? NAN : json_f64(loss);
-    catch_end(&c);
-    return true;
-}
-
-/* The file as it is, and its points. A last line without its end is no damage. */
 typedef struct Points {
+    Arena *mem;
     ValidPoint *point;
-    int n;
-    char *text; /* NULL: there is no file */
-    size_t size;
-    int damaged, first_damaged; /* lines */
+    int n, cap;
 } Points;
 
-static Points read_points(const Train *t, Arena *mem) {
+static int64_t add_line(void *context, const Json *line) {
+    Points *p = context;
+    ValidPoint point = {.step = json_i64(json_need(line, "step"), 0, INT64_MAX),
+                        .test = json_get(line, "test_loss") != NULL};
+    const Json *loss = json_need(line, point.test ? "test_loss" : "valid_loss");
+    point.loss = loss->kind == JSON_NULL ? NAN : json_f64(loss);
+    PUSH(p->mem, p->point, p->n, p->cap, point);
+    return point.step;
+}
+
+/* The points of the file, and its lines up to step `last`; none where it is not there. */
+static StepLines read_lines(const Train *t, Arena *mem, int64_t last, Points *p) {
     const char *path = points_path(t, mem);
-    Points p = {0};
-    int cap = 0, number = 1;
-    if (!file_exists(path)) return p;
-    p.text = file_read(mem, path, LINES_FILE_MAX_BYTES, &p.size, EXIT_DATA);
-    const char *stop = p.text + p.size;
-    for (const char *line = p.text, *end; line < stop; line = end + 1, number++) {
-        ValidPoint point;
-        end = memchr(line, '\n', (size_t)(stop - line));
-        if (!end) end = stop;
-        if (read_point(mem, path, line, (size_t)(end - line), &point))
-            PUSH(mem, p.point, p.n, cap, point);
-        else if (end < stop && !p.damaged++)
-            p.first_damaged = number;
-    }
+    *p = (Points){.mem = mem};
+    return file_exists(path) ? step_lines_read(mem, path, last, add_line, p)
+                             : (StepLines){0};
+}
+
+static Points read_points(const Train *t, Arena *mem) {
+    Points p;
+    read_lines(t, mem, -1, &p);
     return p;
 }
 
@@ -69,16 +55,12 @@ static void add_point(const Train *t, Text *text, const ValidPoint *p) {
 
 int valid_points_cut(const Train *t, int64_t last_step, const char **damage) {
     Arena *mem = arena_new();
-    Points p = read_points(t, mem);
-    Text text = text_new(mem);
+    Points p;
+    StepLines l = read_lines(t, mem, last_step, &p);
     int error = 0;
-    *damage = !p.damaged ? NULL
-                         : metrics_keep_damaged(t->mem, points_path(t, mem), p.text,
-                                                p.size, p.damaged, p.first_damaged);
-    for (int i = 0; i < p.n && p.point[i].step <= last_step; i++)
-        add_point(t, &text, &p.point[i]);
-    if (p.text || t->valid)
-        error = file_write_atomic(points_path(t, mem), text.s, text.n);
+    *damage = step_lines_keep_damaged(t->mem, &l);
+    if (l.bytes || t->valid)
+        error = file_write_atomic(points_path(t, mem), l.kept.s, l.kept.n);
     arena_free(mem);
     return error;
 }

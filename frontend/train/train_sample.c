@@ -2,19 +2,17 @@
  * token of each text, which shares the weights of the training program and works in its
  * memory. Prompts go in token by token, so there is no program for them. All ranks run it,
  * rank 0 chooses the tokens. Texts go to samples.jsonl in the run folder, an object a line. */
-#include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/run_tokenizer.h"
 #include "frontend/model/generation.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
+#include "runtime/run/step_lines.h"
 #include "runtime/text/prompt.h"
 #include "runtime/text/sampler.h"
 #include <errno.h>
 #include <unistd.h>
-
-enum { MAX_LINE_BYTES = 1 << 24 };
 
 typedef struct SampleText {
     const char *prompt; /* NULL: none was given */
@@ -179,41 +177,19 @@ void sample_plan(Train *t) {
 
 /* ---- the file ---- */
 
-/* The step of a line; -1: it is none of samples. */
-static int64_t step_of_line(const char *path, const char *line, size_t n) {
-    Arena *mem = arena_new();
-    volatile int64_t step = -1;
-    Catch c;
-    if (CATCH(c)) {
-        const Json *v = json_parse(mem, path, line, n, MAX_LINE_BYTES, EXIT_DATA);
-        step = json_i64(json_need(v, "step"), 0, INT64_MAX);
-        catch_end(&c);
-    }
-    arena_free(mem);
-    return step;
+static int64_t step_of_line(void *context, const Json *line) {
+    (void)context;
+    return json_i64(json_need(line, "step"), 0, INT64_MAX);
 }
 
-/* Lines of steps after `last` go, and half a line at the end, of a run that was killed. Where
- * other lines are broken the file as it was is kept aside: *damage says so. */
+/* Lines of steps after `last` go. *damage: see step_lines_keep_damaged. */
 static int keep_lines(const Train *t, int64_t last, const char **damage) {
     Arena *mem = arena_new();
     const char *path = path_join(mem, t->run_dir, RUN_SAMPLES);
-    size_t size = 0;
-    int damaged = 0, first = 0, number = 1;
-    const char *text = file_exists(path)
-                           ? file_read(mem, path, LINES_FILE_MAX_BYTES, &size, EXIT_DATA)
-                           : "";
-    Text kept = text_new(mem);
-    for (const char *line = text, *end; line < text + size; line = end + 1, number++) {
-        size_t left = (size_t)(text + size - line);
-        if (!(end = memchr(line, '\n', left))) break;
-        int64_t step = step_of_line(path, line, (size_t)(end - line));
-        if (step < 0 && !damaged++) first = number;
-        if (step >= 0 && step <= last)
-            text_add_bytes(&kept, line, (size_t)(end - line) + 1);
-    }
-    if (damaged) *damage = metrics_keep_damaged(t->mem, path, text, size, damaged, first);
-    int error = kept.n == size ? 0 : file_write_atomic(path, kept.s, kept.n);
+    StepLines l = {0};
+    if (file_exists(path)) l = step_lines_read(mem, path, last, step_of_line, NULL);
+    *damage = step_lines_keep_damaged(t->mem, &l);
+    int error = l.kept.n == l.size ? 0 : file_write_atomic(path, l.kept.s, l.kept.n);
     arena_free(mem);
     return error;
 }

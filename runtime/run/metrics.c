@@ -1,6 +1,6 @@
 /* metrics.c - metrics.jsonl and the terminal; see metrics.h. */
 #include "runtime/run/metrics.h"
-#include "base/json.h"
+#include "runtime/run/step_lines.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -105,76 +105,42 @@ static double named_number(const Json *v, const char *key) {
     return number_or(v, key, named);
 }
 
-/* False for a line that is no row. */
-static bool row_parse(Arena *scratch, const char *line, size_t n, MetricsRow *row) {
-    Catch c;
-    if (!CATCH(c)) return false;
-    const Json *v =
-        json_parse(scratch, "metrics", line, n, LINES_FILE_MAX_BYTES, EXIT_DATA);
-    row->step = json_i64(json_need(v, "step"), 1, INT64_MAX);
+static MetricsRow row_of(const Json *v) {
+    MetricsRow row = {.step = json_i64(json_need(v, "step"), 1, INT64_MAX)};
     json_need(v, "loss");
-    row->loss = named_number(v, "loss");
-    row->grad_norm = named_number(v, "grad_norm");
-    row->loss_scale = number_or(v, "loss_scale", 0);
-    row->skipped = json_get_bool(v, "skipped", false);
-    row->lr = number_or(v, "lr", NAN);
-    row->of_samples = json_get(v, "samples") != NULL;
-    const MetricsUnit *unit = &units[row->of_samples];
-    row->tokens = json_get_i64(v, unit->count, 0, INT64_MAX, 0);
-    row->seconds = number_or(v, "seconds", NAN);
-    row->communication_seconds = number_or(v, "communication_seconds", 0);
-    row->tokens_per_second = number_or(v, unit->rate, NAN);
-    row->mfu = number_or(v, "mfu", -1);
-    catch_end(&c);
-    return true;
+    row.loss = named_number(v, "loss");
+    row.grad_norm = named_number(v, "grad_norm");
+    row.loss_scale = number_or(v, "loss_scale", 0);
+    row.skipped = json_get_bool(v, "skipped", false);
+    row.lr = number_or(v, "lr", NAN);
+    row.of_samples = json_get(v, "samples") != NULL;
+    const MetricsUnit *unit = &units[row.of_samples];
+    row.tokens = json_get_i64(v, unit->count, 0, INT64_MAX, 0);
+    row.seconds = number_or(v, "seconds", NAN);
+    row.communication_seconds = number_or(v, "communication_seconds", 0);
+    row.tokens_per_second = number_or(v, unit->rate, NAN);
+    row.mfu = number_or(v, "mfu", -1);
+    return row;
 }
 
-/* Walks over the whole lines of a file; rows are parsed into an arena that is emptied now
- * and then, since a long run has a million of them. */
-typedef struct Lines {
-    const char *at, *end, *line;
-    size_t n;
-    Arena *scratch;
-    int parsed;
-} Lines;
+typedef struct Rows {
+    Arena *mem;
+    MetricsRow *row;
+    int n, cap;
+} Rows;
 
-static bool lines_next(Lines *l, MetricsRow *row, bool *good) {
-    if (l->at >= l->end) return false;
-    const char *stop = memchr(l->at, '\n', (size_t)(l->end - l->at));
-    l->line = l->at;
-    l->n = (size_t)((stop ? stop : l->end) - l->at);
-    l->at = stop ? stop + 1 : l->end;
-    if (l->parsed++ % 256 == 0) {
-        arena_free(l->scratch);
-        l->scratch = arena_new();
-    }
-    *good = stop && row_parse(l->scratch, l->line, l->n, row);
-    return true;
+static int64_t add_row(void *context, const Json *line) {
+    Rows *r = context;
+    MetricsRow row = row_of(line);
+    PUSH(r->mem, r->row, r->n, r->cap, row);
+    return row.step;
 }
 
 MetricsRow *metrics_read(Arena *mem, const char *path, int *n) {
-    size_t size;
-    const char *bytes = file_read(mem, path, LINES_FILE_MAX_BYTES, &size, EXIT_DATA);
-    Lines l = {.at = bytes, .end = bytes + size};
-    MetricsRow *rows = NULL, row;
-    int cap = 0;
-    bool good;
-    *n = 0;
-    while (lines_next(&l, &row, &good))
-        if (good) PUSH(mem, rows, *n, cap, row);
-    arena_free(l.scratch);
-    return rows;
-}
-
-const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes,
-                                 size_t size, int lines, int first) {
-    const char *aside = file_aside(mem, path, "damaged", EXIT_DATA);
-    file_write(aside, bytes, size, EXIT_DATA);
-    return arena_printf(
-        mem,
-        "%.300s:%d: the line is broken or out of order; %d such lines are taken out, "
-        "the file as it was is %.300s",
-        path, first, lines, aside);
+    Rows r = {.mem = mem};
+    step_lines_read(mem, path, -1, add_row, &r);
+    *n = r.n;
+    return r.row;
 }
 
 static void note_gap(Gaps *g, int64_t after, int64_t before) {
@@ -183,54 +149,47 @@ static void note_gap(Gaps *g, int64_t after, int64_t before) {
     g->count += before - after - 1;
 }
 
-/* What is to stay, to `keep`; the number of good rows, and that of damaged lines, of which
- * number `first` is the first. A last line without its end is no damage. */
-static int cut_lines(Metrics *m, Lines *l, int64_t resumed, Text *keep, int *rows,
-                     int *first) {
-    MetricsRow row;
-    int64_t last = 0;
-    int damaged = 0, line = 0;
-    for (bool good; lines_next(l, &row, &good);) {
-        *rows += good;
-        line++;
-        bool unfinished = l->line + l->n == l->end;
-        if (good ? row.step <= last : !unfinished)
-            if (!damaged++) *first = line;
-        if (!good || row.step <= last || row.step > resumed) continue;
-        text_add_bytes(keep, l->line, l->n + 1);
-        if (last)
-            note_gap(&m->gaps, last, row.step);
-        else
-            m->first_row = row.step;
-        last = row.step;
-    }
-    if (last) note_gap(&m->gaps, last, resumed + 1);
-    return damaged;
+/* What a walk over the lines has seen. */
+typedef struct Cut {
+    Metrics *m;
+    int64_t last; /* step that stays; 0: none yet */
+    bool rows;
+} Cut;
+
+static int64_t cut_step(void *context, const Json *line) {
+    Cut *c = context;
+    int64_t step = row_of(line).step;
+    c->rows = true;
+    if (step <= c->last) return -1;
+    if (step > c->m->resumed_step) return step;
+    if (c->last)
+        note_gap(&c->m->gaps, c->last, step);
+    else
+        c->m->first_row = step;
+    return c->last = step;
 }
 
-/* Takes out what a run that goes on after `resumed` writes again or cannot use. */
-static void file_cut(Metrics *m, int64_t resumed) {
-    const char *path = m->path;
+/* Takes out what a run that goes on writes again or cannot use. */
+static void file_cut(Metrics *m, Arena *mem) {
+    Cut cut = {.m = m};
+    StepLines l = step_lines_read(mem, m->path, m->resumed_step, cut_step, &cut);
+    if (cut.last) note_gap(&m->gaps, cut.last, m->resumed_step + 1);
+    if (l.size && !cut.rows && memchr(l.bytes, '\n', l.size))
+        fail(EXIT_DATA, "%s holds no metrics; move it away or give another run folder",
+             m->path);
+    const char *damage = step_lines_keep_damaged(mem, &l);
+    if (damage) snprintf(m->note, sizeof m->note, "%s", damage);
+    if (l.kept.n != l.size) file_write(m->path, l.kept.s, l.kept.n, EXIT_DATA);
+}
+
+static void file_cut_apart(Metrics *m) {
     Arena *mem = arena_new();
     Catch c;
     if (!CATCH(c)) {
         arena_free(mem);
         fail(c.code, "%s", catch_text(&c));
     }
-    size_t size;
-    const char *bytes = file_read(mem, path, LINES_FILE_MAX_BYTES, &size, EXIT_DATA);
-    Lines l = {.at = bytes, .end = bytes + size};
-    Text keep = text_new(mem);
-    int rows = 0, first = 0;
-    int damaged = cut_lines(m, &l, resumed, &keep, &rows, &first);
-    arena_free(l.scratch);
-    if (size && !rows && memchr(bytes, '\n', size))
-        fail(EXIT_DATA, "%s holds no metrics; move it away or give another run folder",
-             path);
-    if (damaged)
-        snprintf(m->note, sizeof m->note, "%s",
-                 metrics_keep_damaged(mem, path, bytes, size, damaged, first));
-    if (keep.n != size) file_write(path, keep.s, keep.n, EXIT_DATA);
+    file_cut(m, mem);
     catch_end(&c);
     arena_free(mem);
 }
@@ -272,7 +231,7 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     m->columns = -1;
     if (!path) return m;
     m->path = arena_strdup(mem, path);
-    if (file_exists(path)) file_cut(m, resumed_step);
+    if (file_exists(path)) file_cut_apart(m);
     if (!file_open(m)) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
     return m;
 }

@@ -43,10 +43,6 @@ const char *metrics_missing(const Metrics *m, Arena *mem, int64_t began);
 /* Where the file was removed meanwhile, makes it anew for the steps to come; has it? */
 bool metrics_make_anew(Metrics *m);
 
-/* Keeps the bytes of a damaged file of lines as PATH.damaged-N; what to say of that, in mem. */
-const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes,
-                                 size_t size, int lines, int first);
-
 /* Adds one step. A full disk does not end the run: the line is left out whole, and the
  * terminal gets one warning until writing works again. Allocates nothing. The bar is
  * redrawn 20 times a second at most. */
