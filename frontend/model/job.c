@@ -427,21 +427,13 @@ bool job_full_batches(const Job *j) {
     return j->shape.own_positions || j->shape.documents;
 }
 
-/* Numbers of a sample: as data_prefetch.c keeps them. */
-static uint64_t sample_numbers(const Job *j) {
-    uint64_t arrays = job_full_batches(j) ? 5 : 2, n = 0;
-    if (!j->ncolumns) return arrays * (uint64_t)j->seq;
-    for (int k = 0; k < j->ncolumns; k++) n += (uint64_t)j->column[k].count;
-    return n;
-}
-
 int64_t job_ahead_bytes(const Job *j) {
-    uint64_t batches = (uint64_t)j->cfg->train_dataset_prefetch_size + 1, bytes;
-    if (!mul_size((uint64_t)j->batch, (uint64_t)j->micro, &bytes) ||
-        !mul_size(bytes, sample_numbers(j), &bytes) ||
-        !mul_size(bytes, batches * sizeof(int32_t), &bytes) || bytes > INT64_MAX / 2)
-        return INT64_MAX / 2;
-    return (int64_t)bytes;
+    Data shape = {.seq = j->seq, .column = j->column, .ncolumns = j->ncolumns};
+    uint64_t bytes = INT64_MAX;
+    if (!__builtin_mul_overflow(j->batch, j->micro, &shape.batch))
+        bytes = prefetch_bytes(&shape, job_full_batches(j),
+                               j->cfg->train_dataset_prefetch_size);
+    return (int64_t)MIN(bytes, INT64_MAX / 2);
 }
 
 /* ---- the module ---- */

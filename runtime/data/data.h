@@ -168,6 +168,9 @@ Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int d
 /* The same with positions, attends_from and loss_mask, which prefetch_start leaves out. */
 Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
                               int depth);
+/* Bytes of the batches that it holds, `depth` ahead and the one in use; UINT64_MAX: beyond
+ * counting. Of d only the shape of a batch counts. */
+uint64_t prefetch_bytes(const Data *d, bool full, int64_t depth);
 /* Waits for the next batch; its arrays are for reading, until the next call. False when
  * there are no further steps. A failure of data_batch fails in this call, after the good
  * batches before it; call prefetch_stop then too. */

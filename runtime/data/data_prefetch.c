@@ -4,6 +4,9 @@
 #include <pthread.h>
 #include <signal.h>
 
+/* Arrays of a batch: tokens and labels, and what else DataBatch has. */
+enum { PARTS = 2, PARTS_FULL = 5 };
+
 /* Batches are counted from 0 within the run; batch i is in slot i % slots. The trainer
  * holds batch taken - 1 until it asks for the next one, so `slots` is depth + 1. */
 struct Prefetch {
@@ -12,8 +15,7 @@ struct Prefetch {
     int32_t
         *buffer; /* [slots, parts, batch * seq], or [slots, numbers of a sample, batch] */
     size_t batch_tokens;
-    size_t parts;  /* 2: tokens and labels; 5: and what else DataBatch has; of columns
-                      the numbers of a sample */
+    size_t parts;  /* PARTS or PARTS_FULL; of columns the numbers of a sample */
     void **column; /* [slots, columns] */
     int64_t slots, first_step, steps;
     pthread_t thread;
@@ -30,7 +32,7 @@ static DataBatch slot_of(const Prefetch *p, int64_t batch) {
     if (p->column)
         return (DataBatch){.column = p->column + nth * (size_t)p->data->ncolumns};
     DataBatch slot = {.tokens = at, .labels = at + p->batch_tokens};
-    if (p->parts == 2) return slot;
+    if (p->parts == PARTS) return slot;
     slot.positions = at + 2 * p->batch_tokens;
     slot.attends_from = at + 3 * p->batch_tokens;
     slot.loss_mask = (float *)(at + 4 * p->batch_tokens);
@@ -91,31 +93,31 @@ static void assign_columns(Prefetch *p) {
     }
 }
 
-/* Numbers of a sample in all columns; `otherwise` without columns. */
-static size_t sample_numbers(const Data *d, size_t otherwise) {
-    uint64_t sum = d->ncolumns ? 0 : otherwise;
+static uint64_t parts_of(const Data *d, bool full) {
+    uint64_t sum = d->ncolumns ? 0 : full ? PARTS_FULL : PARTS;
     for (int k = 0; k < d->ncolumns; k++)
         if (__builtin_add_overflow(sum, (uint64_t)d->column[k].count, &sum))
-            fail(EXIT_MEMORY, "the numbers of a sample cannot be counted");
+            return UINT64_MAX;
     return sum;
 }
 
-static size_t buffer_bytes(const Data *d, int depth, size_t parts) {
+uint64_t prefetch_bytes(const Data *d, bool full, int64_t depth) {
     uint64_t bytes;
-    if (!mul_size((uint64_t)d->batch, (uint64_t)d->seq, &bytes) ||
-        !mul_size(bytes, parts, &bytes) ||
-        !mul_size(bytes, sizeof(int32_t) * ((uint64_t)depth + 1), &bytes) ||
-        bytes > PTRDIFF_MAX / 2)
-        fail(EXIT_MEMORY, "%d batches ahead of %lld x %lld %s do not fit into memory",
-             depth, (long long)d->batch, (long long)d->seq,
-             d->ncolumns ? "samples" : "tokens");
-    return bytes;
+    return mul_size((uint64_t)d->batch, (uint64_t)d->seq, &bytes) &&
+                   mul_size(bytes, parts_of(d, full), &bytes) &&
+                   mul_size(bytes, sizeof(int32_t) * ((uint64_t)depth + 1), &bytes)
+               ? bytes
+               : UINT64_MAX;
 }
 
 static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int depth,
-                       size_t parts) {
+                       bool full) {
     check(first_step >= 0 && steps >= -1 && depth >= 1);
-    const size_t bytes = buffer_bytes(d, depth, parts);
+    const uint64_t bytes = prefetch_bytes(d, full, depth);
+    if (bytes > PTRDIFF_MAX / 2)
+        fail(EXIT_MEMORY, "%d batches ahead of %lld x %lld %s do not fit into memory",
+             depth, (long long)d->batch, (long long)d->seq,
+             d->ncolumns ? "samples" : "tokens");
     Arena *mem = arena_new();
     Catch c;
     if (!CATCH(c)) {
@@ -127,7 +129,7 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
     p->mem = mem;
     p->data = d;
     p->batch_tokens = (size_t)(d->batch * d->seq);
-    p->parts = parts;
+    p->parts = parts_of(d, full);
     p->slots = (int64_t)depth + 1;
     p->first_step = first_step;
     p->steps = steps;
@@ -142,12 +144,12 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
 }
 
 Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth) {
-    return start(d, first_step, steps, depth, sample_numbers(d, 2));
+    return start(d, first_step, steps, depth, false);
 }
 
 Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
                               int depth) {
-    return start(d, first_step, steps, depth, sample_numbers(d, 5));
+    return start(d, first_step, steps, depth, true);
 }
 
 bool prefetch_next(Prefetch *p, DataBatch *out) {
