@@ -4,7 +4,6 @@
 #include "frontend/config/options.h"
 #include "frontend/config/run_tokenizer.h"
 #include "runtime/core/stop_signal.h"
-#include "runtime/data/data_reader.h"
 #include "runtime/data/preprocess.h"
 #include "runtime/run/metrics.h"
 #include <stdlib.h>

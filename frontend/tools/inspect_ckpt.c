@@ -1,7 +1,7 @@
 /* inspect_ckpt.c - see inspect.h: checkpoints. */
 #include "base/json.h"
 #include "frontend/tools/inspect.h"
-#include "runtime/data/data_reader.h"
+#include "runtime/core/file_map.h"
 #include "runtime/store/ckpt_table.h"
 #include <sys/stat.h>
 

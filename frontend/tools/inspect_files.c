@@ -1,6 +1,7 @@
 /* inspect_files.c - see inspect.h: data, weights, metrics, tokenizers. */
 #include "frontend/tools/inspect.h"
-#include "runtime/data/data_reader.h"
+#include "runtime/core/file_map.h"
+#include "runtime/data/data.h"
 #include "runtime/run/metrics.h"
 #include "runtime/store/safetensors.h"
 #include "runtime/text/json_line.h"

@@ -13,4 +13,14 @@ void file_map(FileMap *map, const char *path);
 bool file_map_quietly(FileMap *map, const char *path, char *why, size_t n);
 void file_unmap(FileMap *map);
 
+/* Number i of a table in the bytes of a file, little-endian, maybe unaligned. */
+static inline int64_t i64_at(const void *table, int64_t i) {
+    int64_t v;
+    memcpy(&v, (const char *)table + 8 * i, sizeof v);
+    return v;
+}
+static inline uint64_t u64_at(const void *p) {
+    return (uint64_t)i64_at(p, 0);
+}
+
 #endif

@@ -18,18 +18,6 @@ static int64_t i32_at(const unsigned char *p, int64_t i) {
     return v;
 }
 
-static int64_t i64_at(const unsigned char *p, int64_t i) {
-    int64_t v;
-    memcpy(&v, p + 8 * i, sizeof v);
-    return v;
-}
-
-static uint64_t u64_at(const unsigned char *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 #define BAD(offset, ...) indexed_fail(name, (uint64_t)(offset), __VA_ARGS__)
 __attribute__((format(printf, 3, 4))) static _Noreturn void
 indexed_fail(const char *name, uint64_t offset, const char *fmt, ...) {

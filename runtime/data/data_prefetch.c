@@ -1,6 +1,6 @@
 /* data_prefetch.c - a thread that makes batches ahead of the trainer; see data.h. */
 #include "runtime/core/rt.h"
-#include "runtime/data/data_reader.h"
+#include "runtime/data/data.h"
 #include <pthread.h>
 #include <signal.h>
 

@@ -1,5 +1,5 @@
 /* data_reader.h - what the readers that implement data.h share; private to
- * runtime/data/data*.c. */
+ * runtime/data/. */
 #ifndef STATOR_DATA_READER_H
 #define STATOR_DATA_READER_H
 #include "runtime/core/file_map.h"

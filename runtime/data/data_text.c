@@ -1,6 +1,7 @@
 /* data_text.c - text: a file, a folder of files, or the embedded corpus, as bytes or as the
  * tokens of a tokenizer. */
 #define _GNU_SOURCE
+#include "runtime/data/data_reader.h"
 #include "runtime/data/prepared.h"
 #include "runtime/data/text_tokens.h"
 #include <dirent.h>

@@ -53,12 +53,6 @@ static void growing_free(Growing *g) {
     *g = (Growing){0};
 }
 
-static int64_t i64_at(const char *p, int64_t i) {
-    int64_t v;
-    memcpy(&v, p + 8 * i, sizeof v);
-    return v;
-}
-
 /* ---- tokenizing ---- */
 
 static _Noreturn void fail_line(const Data *d, int64_t line, size_t at, const char *key,

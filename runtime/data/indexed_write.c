@@ -3,7 +3,6 @@
  * name, and the header comes last. */
 #define _GNU_SOURCE
 #include "runtime/data/indexed_write.h"
-#include "runtime/data/data_reader.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

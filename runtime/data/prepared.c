@@ -12,12 +12,6 @@ enum { AT_KEY = 8, AT_SIZE = 40, AT_DATA_HASH = 48, AT_FRAME_HASH = 56 };
 
 static const char magic[8] = {'S', 'T', 'A', 'T', 'O', 'R', 'C', '1'};
 
-static uint64_t u64_at(const unsigned char *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 bool prepared_begins(const void *bytes, uint64_t n) {
     return n >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
 }

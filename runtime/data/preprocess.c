@@ -1,6 +1,5 @@
 /* preprocess.c - see preprocess.h. */
 #include "runtime/data/preprocess.h"
-#include "runtime/data/data_reader.h"
 #include <pthread.h>
 
 /* A batch is large against the cost of handing it on, small against the caches. */

@@ -1,8 +1,9 @@
 /* text_tokens.h - the tokens of texts, made once and kept in a cache; private to
- * runtime/data/data*.c. */
+ * runtime/data/. */
 #ifndef STATOR_TEXT_TOKENS_H
 #define STATOR_TEXT_TOKENS_H
-#include "runtime/data/data_reader.h"
+#include "runtime/core/file_map.h"
+#include "runtime/data/data.h"
 #include "runtime/text/tokenizer.h"
 
 /* The tokenizer of d->gpt; all fields NULL when it names none. */
