@@ -167,12 +167,12 @@ static void add_tokenizer(const Train *t, Arena *mem, Text *out) {
     if (!used) return;
     TokenizerSpec spec = {gpt->tokenizer_type, gpt->vocab_file, gpt->merge_file,
                           gpt->tokenizer_file};
-    const char *const path[] = {spec.vocab_file, spec.merge_file, spec.tokenizer_file,
-                                tokenizer_config_of(mem, &spec)};
-    for (int i = 0; i < ARRAY_LEN(path); i++) {
+    const char *path[TOKENIZER_FILES];
+    tokenizer_spec_files(mem, &spec, path);
+    for (int i = 0; i < TOKENIZER_FILES; i++) {
         char hex[33];
         size_t n;
-        if (!path[i] || !path[i][0]) continue;
+        if (!path[i]) continue;
         const char *bytes = file_read(mem, path[i], 1u << 30, &n, EXIT_DATA);
         hash_hex(bytes, n, hex);
         text_add(out, "%s: %zu bytes, %s\n", path[i], n, hex);

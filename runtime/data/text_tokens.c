@@ -38,12 +38,12 @@ static uint64_t hash_of_file(const char *path) {
 }
 
 const char *tokenizer_key(Arena *mem, const TokenizerSpec *spec) {
-    const char *const files[] = {spec->vocab_file, spec->merge_file, spec->tokenizer_file,
-                                 tokenizer_config_of(mem, spec)};
+    const char *path[TOKENIZER_FILES];
+    tokenizer_spec_files(mem, spec, path);
     Text t = text_new(mem);
     text_add(&t, "tokenizer %s", spec->type ? spec->type : "");
-    for (int i = 0; i < ARRAY_LEN(files); i++)
-        text_add(&t, " %016llx", (unsigned long long)hash_of_file(files[i]));
+    for (int i = 0; i < TOKENIZER_FILES; i++)
+        text_add(&t, " %016llx", (unsigned long long)hash_of_file(path[i]));
     text_add(&t, "\n");
     return t.s;
 }

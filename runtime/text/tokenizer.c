@@ -58,15 +58,23 @@ static const char *main_file(const TokenizerSpec *spec) {
     return file && file[0] ? file : NULL;
 }
 
-const char *tokenizer_config_of(Arena *mem, const TokenizerSpec *spec) {
+static const char *config_of(Arena *mem, const TokenizerSpec *spec) {
     const char *file = main_file(spec);
     return file ? beside(mem, file, CONFIG_NAME) : NULL;
+}
+
+void tokenizer_spec_files(Arena *mem, const TokenizerSpec *spec,
+                          const char *path[TOKENIZER_FILES]) {
+    const char *const all[TOKENIZER_FILES] = {spec->vocab_file, spec->merge_file,
+                                              spec->tokenizer_file, config_of(mem, spec)};
+    for (int i = 0; i < TOKENIZER_FILES; i++)
+        path[i] = all[i] && all[i][0] ? all[i] : NULL;
 }
 
 /* The others are read now: they may be replaced before they are written. */
 static void take_files_of(Arena *mem, Tokenizer *t, const TokenizerSpec *spec) {
     size_t n;
-    const char *path = tokenizer_config_of(mem, spec), *file = main_file(spec);
+    const char *path = config_of(mem, spec), *file = main_file(spec);
     if (path) {
         char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
         tokenizer_take_config(mem, t, path, json, n);
@@ -84,7 +92,7 @@ static const char *named_in(Arena *mem, const char *path, const char *key) {
 /* Files of Qwen2, say, look the same, and text is split in another way. */
 static void want_gpt2(Arena *mem, const TokenizerSpec *spec) {
     static const char *const keys[] = {"tokenizer_class", "model_type"};
-    const char *path[] = {tokenizer_config_of(mem, spec),
+    const char *path[] = {config_of(mem, spec),
                           beside(mem, spec->vocab_file, "config.json")};
     for (int i = 0; i < 2; i++) {
         const char *name = named_in(mem, path[i], keys[i]);

@@ -26,7 +26,7 @@ enum {
 };
 
 /* Opens it; it lives as long as `mem`, and any number of threads may use it at once.
- * The tokenizer_config.json (tokenizer_config_of), if there is one, names the tokens that
+ * The tokenizer_config.json (tokenizer_spec_files), if there is one, names the tokens that
  * begin and end a text; otherwise they are those with a usual name. Other files that belong
  * to it (along.h) are kept as they are, for tokenizer_write.
  * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
@@ -37,9 +37,12 @@ Tokenizer *tokenizer_of_vocab(Arena *mem, const char *vocab_name, const char *vo
                               size_t vocab_bytes, const char *merges_name,
                               const char *merges, size_t merges_bytes);
 Tokenizer *tokenizer_of_json(Arena *mem, const char *name, const char *json, size_t n);
-/* The tokenizer_config.json beside a tokenizer.json or the pair of a folder, which says its
- * special tokens; NULL: there is none, or none counts. */
-const char *tokenizer_config_of(Arena *mem, const TokenizerSpec *spec);
+/* The files that decide which tokens a text has: those of the spec and the tokenizer_config.json
+ * beside a tokenizer.json or the pair of a folder, which says its special tokens. NULL where
+ * there is none, or none counts. */
+enum { TOKENIZER_FILES = 4 };
+void tokenizer_spec_files(Arena *mem, const TokenizerSpec *spec,
+                          const char *path[TOKENIZER_FILES]);
 
 /* A tokenizer_config.json, which must stay in place: its bos_token and eos_token become
  * those of t, a tokenizer of tokenizer_of_json or tokenizer_of_vocab. */
