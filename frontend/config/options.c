@@ -287,6 +287,10 @@ static void read_word(Reader *x, char *word) {
     if (is_backslash(word) && !x->ended)
         fail(EXIT_CONFIG, "a word of the command is a lone backslash: remove the "
                           "blank after the \\ at the end of the line");
+    if (o->nwords == x->command->max_words && !strcmp(word, "-n"))
+        fail(EXIT_CONFIG,
+             "stator %s takes no -n: stator launch -n RANKS %s ... starts so many ranks",
+             x->command->name, x->command->name);
     if (o->nwords == x->command->max_words)
         fail(EXIT_CONFIG, "'%.200s' is one word too many; stator help %s", word,
              x->command->name);

@@ -224,6 +224,14 @@ static void on_event(Builder *b, const yaml_event_t *e) {
     }
 }
 
+/* Lines and columns count characters. */
+static bool is_tab(const Builder *b, SourcePos at) {
+    const char *p = b->text;
+    for (int line = 1; line < at.line && *p; p++) line += *p == '\n';
+    for (int col = 1; col < at.col && *p; p++) col += (p[1] & 0xc0) != 0x80;
+    return *p == '\t';
+}
+
 /* libyaml's own errors; those of its reader know an offset but no line. */
 static void parser_error(Builder *b, const yaml_parser_t *p) {
     SourcePos at = pos_of(b, p->problem_mark);
@@ -235,7 +243,7 @@ static void parser_error(Builder *b, const yaml_parser_t *p) {
         }
     }
     const char *problem = p->problem ? p->problem : "cannot be read";
-    refuse(b, at, NULL,
+    refuse(b, at, is_tab(b, at) ? "YAML is indented with spaces, not with tabs" : NULL,
            p->context ? arena_printf(b->mem, "%s: %s", p->context, problem)
                       : arena_strdup(b->mem, problem));
 }

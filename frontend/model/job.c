@@ -178,6 +178,11 @@ static void spec_shape(Job *j) {
         file_shape(j, given, config_given(cfg, "train_dataset.seq_length"));
 }
 
+bool job_masks_labels(const Config *cfg) {
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    return type == LOADER_GPT_DATASET || type == LOADER_WEBTEXT;
+}
+
 /* What the model takes besides tokens and labels. */
 static void choose_inputs(Job *j) {
     const Config *cfg = j->cfg;
@@ -187,7 +192,7 @@ static void choose_inputs(Job *j) {
     if (!j->has_spec) return;
     j->shape.own_positions = packed && cfg->train_dataset_data_loader_reset_position_ids;
     j->shape.documents = packed && cfg->train_dataset_data_loader_reset_attention_mask;
-    j->shape.masked = packed || type == LOADER_WEBTEXT;
+    j->shape.masked = job_masks_labels(cfg);
     j->shape.vocab_rows = strategy_vocab(&j->strategy, &j->spec);
     j->shape.zigzag = j->strategy.ring > 1 ? j->strategy.ring : 0;
 }

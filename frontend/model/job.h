@@ -48,6 +48,8 @@ void job_choose_model(Job *j);
 /* Chooses the sizes: micro, batch, seq, shape and columns, once strategy and model are
  * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
 void job_choose_shape(Job *j);
+/* Do data of this kind say which labels count? Others count all. */
+bool job_masks_labels(const Config *cfg);
 /* A job that plans, with strategy, model and sizes chosen as cfg says. */
 Job *job_to_plan(Arena *mem, Config *cfg);
 /* Does the model read more of a batch than tokens and labels, or columns? */

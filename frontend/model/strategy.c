@@ -207,6 +207,14 @@ void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
                 (long long)(ranks / others), (long long)ranks, why);
 }
 
+const char *strategy_degree_given(const Config *cfg) {
+    static const char *const key[] = {PC "data_parallel", PC "model_parallel",
+                                      PC "context_parallel", PC "pipeline_stage"};
+    for (int i = 0; i < ARRAY_LEN(key); i++)
+        if (config_given(cfg, key[i])) return key[i];
+    return key[0];
+}
+
 int64_t strategy_ranks(const Strategy *s) {
     return s->data * s->context * s->tensor * MAX(s->stages, 1);
 }

@@ -65,6 +65,8 @@ int strategy_zero_level(const Config *cfg);
 /* Ranks that the configuration does not name are replicas: sets data_parallel, with a note
  * that ends in `why`, when it is not given and the other degrees divide `ranks`. */
 void strategy_replicate(Config *cfg, int64_t ranks, const char *why);
+/* Of the keys of the degrees the first that is given, or data_parallel: for messages. */
+const char *strategy_degree_given(const Config *cfg);
 int64_t strategy_ranks(const Strategy *s);
 /* Rows that tables of the vocabulary have under the strategy: padded so that tp divides. */
 int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);

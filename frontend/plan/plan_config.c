@@ -14,8 +14,7 @@ static void choose_ranks(Config *cfg, int64_t ranks) {
                      cfg->parallel_config_pipeline_stage;
     if (!ranks || config_given(cfg, key)) return;
     if (ranks % others)
-        config_refuse(cfg, "parallel_config.model_parallel",
-                      "parallel_config.context_parallel", NULL,
+        config_refuse(cfg, strategy_degree_given(cfg), NULL, NULL,
                       "%lld ranks are no multiple of model_parallel x context_parallel x "
                       "pipeline_stage, %lld",
                       (long long)ranks, (long long)others);
@@ -25,7 +24,7 @@ static void choose_ranks(Config *cfg, int64_t ranks) {
 static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {
     int64_t have = strategy_ranks(s);
     if (!ranks || ranks == have) return;
-    config_refuse(cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+    config_refuse(cfg, strategy_degree_given(cfg), NULL,
                   "leave data_parallel out, or -n with the product",
                   "data_parallel x model_parallel x context_parallel x pipeline_stage is "
                   "%lld x %lld "

@@ -124,6 +124,13 @@ void report_text(const Report *r, Text *out) {
              "\n          %d programs looked at, %lld schedules gone through, %d "
              "planned, in %.2f s\n",
              r->r->probes, (long long)r->r->simulated, r->r->planned, r->seconds);
+    if (search_keeps_batches(r->o->cfg))
+        text_add(
+            out,
+            "          batch_size stays %lld: with calculate_per_token_loss False and "
+            "labels that do not\n          count the loss depends on which "
+            "sequences share a micro-batch\n",
+            (long long)r->o->cfg->runner_config_batch_size);
     if (r->r->stopped)
         text_add(out, "          stopped before it was done: there may be faster ones\n");
     else if (r->r->gave_up)

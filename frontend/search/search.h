@@ -58,6 +58,9 @@ typedef struct Choice {
     double extra_bytes;           /* in bytes: what plans have more (Extra) */
 } Choice;
 
+/* Does the loss depend on which sequences share a micro-batch? Then batch_size stays. */
+bool search_keeps_batches(const Config *cfg);
+
 /* orders.c: the mesh of a stage. */
 Mesh choice_mesh(const Choice *c);
 

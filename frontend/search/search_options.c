@@ -123,7 +123,7 @@ void search_check_found(const SearchOptions *s, const SearchResult *r) {
              "--recompute_config.recompute True",
              r->planned, search_limit(s));
     fail(EXIT_MEMORY,
-         "no strategy of %d ranks fits %s of memory on a rank\n    hint: "
-         "more ranks, or a larger context.max_device_memory",
-         s->ranks, search_limit(s));
+         "no strategy of %d ranks fits %s of memory on a rank, of which a process has %s "
+         "for itself\n    hint: more ranks, or a larger context.max_device_memory",
+         s->ranks, search_limit(s), human((double)plan_process_bytes(s->cfg), "B").s);
 }

@@ -144,11 +144,16 @@ static void fix_zero(Search *s) {
     s->least_zero = shard && !level && cfg->parallel_config_optimizer_shard;
 }
 
+bool search_keeps_batches(const Config *cfg) {
+    return !cfg->runner_wrapper_calculate_per_token_loss && job_masks_labels(cfg);
+}
+
 static void fix_knobs(Search *s) {
     const Config *cfg = s->o.cfg;
     refuse_flags(cfg);
     for (int k = 0; k < KNOBS; k++)
         s->fixed[k] = config_by_flag(cfg, knob_key[k]) ? value_of(cfg, (Knob)k) : -1;
+    if (search_keeps_batches(cfg)) s->fixed[KNOB_BATCH] = value_of(cfg, KNOB_BATCH);
     if (s->fixed[KNOB_RECOMPUTE] >= 0) fix_recompute(s);
     if (s->fixed[KNOB_LAYERS] >= 0) take_list(s);
     fix_zero(s);

@@ -14,7 +14,7 @@ void ranks_choose(Train *t) {
     int64_t ranks = strategy_ranks(&t->job.strategy);
     if (ranks == comm_size()) return;
     config_refuse(
-        t->job.cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+        t->job.cfg, strategy_degree_given(t->job.cfg), NULL,
         arena_printf(t->mem, "stator launch -n %lld train ..., or another strategy",
                      (long long)ranks),
         "data_parallel x model_parallel x context_parallel x pipeline_stage is %lld x "

@@ -169,8 +169,11 @@ static const char *begun_from(const Train *t) {
     return t->saved_step < 0 && config_resumes(t->job.cfg) ? t->named : NULL;
 }
 
+/* A run that trains nothing says nothing new of the model that its folder has. */
 void report_keep(const Train *t) {
-    if (comm_rank() != 0) return;
+    bool known = t->step >= t->steps && t->saved_step == t->step &&
+                 file_exists(path_join(t->mem, t->run_dir, "config.yaml"));
+    if (comm_rank() != 0 || known) return;
     keep_module(t);
     Text config = text_new(t->mem);
     config_print_run(t->job.cfg, begun_from(t), &config);

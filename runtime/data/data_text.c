@@ -118,6 +118,28 @@ static void folder_read(Arena *mem, Data *d, TextSource *t) {
     d->tokens = (int64_t)total;
 }
 
+#define PAIRS                                                                            \
+    "a .bin/.idx pair is read with --train_dataset.data_loader.type MegatronIndexed or " \
+    "GPTDataset"
+
+/* The prefix of a pair is the name of no file. */
+static void hint_at_pair(Arena *mem, const char *path) {
+    if (!file_exists(path) && file_exists(arena_printf(mem, "%s.idx", path)))
+        fail(EXIT_DATA, "there is no text %s, but there is %s.idx: " PAIRS, path, path);
+}
+
+/* No text has zero bytes, at least not at its beginning. */
+static void note_zero_bytes(Data *d, const TextPart *part, const unsigned char *bytes) {
+    enum { LOOKED_AT_BYTES = 1 << 20 };
+    const unsigned char *zero = memchr(bytes, 0, MIN(part->n, LOOKED_AT_BYTES));
+    if (zero && !d->note[0])
+        snprintf(
+            d->note, sizeof d->note,
+            "%.200s has a zero byte at offset %llu, so it may be no text, and is read "
+            "as one; " PAIRS,
+            part->path, (unsigned long long)(zero - bytes));
+}
+
 static void read_in(Arena *mem, Data *d, TextSource *t) {
     if (!strcmp(d->path, "embedded")) {
         t->bytes = embedded_corpus;
@@ -127,6 +149,7 @@ static void read_in(Arena *mem, Data *d, TextSource *t) {
         folder_read(mem, d, t);
         return;
     } else {
+        hint_at_pair(mem, d->path);
         file_map(&t->map, d->path);
         t->bytes = t->map.bytes;
         d->tokens = (int64_t)t->map.n;
@@ -140,6 +163,7 @@ static void text_read_in(Arena *mem, Data *d, TextSource *t) {
     for (int i = 0; i < t->n_parts; i++) {
         const TextPart *part = &t->parts[i];
         text_refuse_packed(part->path, t->bytes + part->begin, part->n);
+        note_zero_bytes(d, part, t->bytes + part->begin);
     }
 }
 

@@ -125,3 +125,26 @@ TEST(splits_are_refused_for_reasons_of_their_own) {
     worked();
     expect_row("tp 3   cp 1   refused: ", "cuts the attention heads");
 }
+
+/* The mean of the means of micro-batches is another one when these are others. */
+TEST(batches_stay_where_the_loss_depends_on_them) {
+    static const char data[] = "train_dataset: {data_loader: {type: %s}}\n"
+                               "runner_wrapper: {calculate_per_token_loss: %s}\n"
+                               "parallel_config: {micro_batch_num: 4}\n";
+    static const struct {
+        const char *loader, *per_token;
+        bool stays;
+    } c[] = {{"WebtextDataset", "False", true},
+             {"GPTDataset", "False", true},
+             {"WebtextDataset", "True", false},
+             {"MegatronIndexed", "False", false}};
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        test_at("%s, %s", c[i].loader, c[i].per_token);
+        char *path =
+            file(16, 2, arena_printf(arena_new(), data, c[i].loader, c[i].per_token));
+        SEARCH(path, "2", NULL);
+        worked();
+        EXPECT(!strstr(printed, "batch_size stays 2") == !c[i].stays);
+        if (c[i].stays) EXPECT_PART(printed, "runner_config.batch_size=2\n");
+    }
+}
