@@ -8,6 +8,11 @@ static bool is_qwen2(const ModelSpec *s) {
     return s->qkv_bias && !s->out_bias && !s->mlp_bias;
 }
 
+/* What the classes of transformers take but LlamaConfig. */
+static bool heads_are_uneven(const ModelSpec *s) {
+    return s->hidden % s->heads != 0;
+}
+
 /* A Llama with norms of queries and keys. */
 static const char *not_qwen3(const ModelSpec *s) {
     if (s->window) return "a Llama with norms of queries and keys and a sliding window";
@@ -27,6 +32,8 @@ static const char *not_llama(const ModelSpec *s) {
     if (s->parallel_residual) return "a Llama with parallel residuals";
     if (s->rotary_percent != 1) return "a Llama that turns a part of a head";
     if (s->qk_norm) return not_qwen3(s);
+    if (heads_are_uneven(s) && (s->out_bias || s->mlp_bias))
+        return "a Llama with biases and a hidden_size that is no multiple of num_heads";
     if (s->qkv_bias == s->out_bias || is_qwen2(s)) return NULL;
     return "a Llama with biases on q, k, v and the MLP, or on attention's output alone";
 }
@@ -157,17 +164,18 @@ static void write_gpt2(Text *t, const ModelSpec *s) {
     put_float(t, "resid_pdrop", s->resid_dropout);
 }
 
-/* A Llama with a window is a Mistral. */
+/* A Llama with a window is a Mistral, and so is one of uneven heads. */
 static HfType llama_type(const ModelSpec *s) {
     if (s->window) return HF_MISTRAL;
     if (s->qk_norm) return HF_QWEN3;
-    return is_qwen2(s) ? HF_QWEN2 : HF_LLAMA;
+    if (is_qwen2(s)) return HF_QWEN2;
+    return heads_are_uneven(s) ? HF_MISTRAL : HF_LLAMA;
 }
 
 static void write_llama(Text *t, const ModelSpec *s) {
     HfType type = llama_type(s);
     bool qwen = type == HF_QWEN2 || type == HF_QWEN3;
-    if (type == HF_MISTRAL) put_int(t, "sliding_window", s->window);
+    if (type == HF_MISTRAL) put_token(t, "sliding_window", s->window ? s->window : -1);
     if (qwen) put_bool(t, "use_sliding_window", false);
     write_type(t, type);
     write_sizes(t, s);

@@ -183,31 +183,62 @@ TEST(numbers_that_are_not_finite_are_told) {
         test_fail(__FILE__, __LINE__, "said: %s", message);
 }
 
-TEST(models_that_hugging_face_has_not) {
-    Arena *mem = arena_new();
-    static const char yaml[] = "model: {model_config: {vocab_size: 256, seq_length: 16,"
-                               " hidden_size: 16, num_layers: 2, num_heads: 2,"
-                               " use_sandwich_norm: True}}\n";
+/* A checkpoint of a new model in `dir`. */
+static void save_new(Arena *mem, const char *yaml, const char *dir) {
     ModelSpec spec = spec_of_yaml(mem, yaml);
     Func *f;
     Weights w = make_weights(mem, &spec, &f);
     int n;
     CkptTensor *t = source_tensors(mem, f, weight_of, &w, &n);
-    char why[256], *dir = temp("sandwich"), *out = temp("sandwich_hf");
+    char why[256];
     char *state =
         arena_printf(mem, "{\"model\": %s}", model_spec_json(mem, &spec, false));
     EXPECT_INT(dir_make(dir), 0);
     EXPECT_INT(ckpt_save(dir, 4, t, n, state, 0, -1, why, sizeof why), 0);
+}
+
+TEST(models_that_hugging_face_has_not) {
+    Arena *mem = arena_new();
+    static const char yaml[] = "model: {model_config: {vocab_size: 256, seq_length: 16,"
+                               " hidden_size: 16, num_layers: 2, num_heads: 2,"
+                               " use_sandwich_norm: True}}\n";
+    char *dir = temp("sandwich"), *out = temp("sandwich_hf"), why[256];
+    save_new(mem, yaml, dir);
     CONVERT("--to", "hf", dir, out);
     refused(EXIT_CONFIG, "no model of Hugging Face's");
     EXPECT(!file_exists(out));
     PREDICT(dir, "--prompt", "a");
     worked();
     EXPECT(!strncmp(printed, "a", 1));
-    state = "{\"model\": null}";
-    EXPECT_INT(ckpt_save(dir, 5, t, n, state, 0, -1, why, sizeof why), 0);
+    EXPECT_INT(ckpt_save(dir, 6, NULL, 0, "{\"model\": null}", 0, -1, why, sizeof why),
+               0);
     PREDICT(dir, "--prompt", "a");
     refused(EXIT_CHECKPOINT, "model.file");
+    arena_free(mem);
+}
+
+/* LlamaConfig of transformers takes no number of heads that does not divide the width. */
+TEST(heads_that_do_not_divide_the_width) {
+    Arena *mem = arena_new();
+    static const char yaml[] =
+        "model: {model_config: {type: LlamaConfig, vocab_size: 256, seq_length: 16,"
+        " hidden_size: 16, num_layers: 2, num_heads: 3, head_dim: 4%s}}\n";
+    char *dir = temp("uneven"), *out = temp("uneven_hf");
+    save_new(mem, arena_printf(mem, yaml, ""), dir);
+    CONVERT("--to", "hf", dir, out);
+    worked();
+    size_t n;
+    char *config =
+        file_read(mem, path_join(mem, out, "config.json"), 1 << 20, &n, EXIT_DATA);
+    EXPECT_PART(config, "\"model_type\": \"mistral\"");
+    EXPECT_PART(config, "\"sliding_window\": null");
+    char *want = arena_strdup(mem, PREDICT(dir, "--prompt", "abc", "--greedy"));
+    worked();
+    EXPECT_STR(PREDICT(out, "--prompt", "abc", "--greedy"), want);
+    save_new(mem, arena_printf(mem, yaml, ", add_qkv_bias: True, add_bias_linear: True"),
+             temp("biases"));
+    CONVERT("--to", "hf", temp("biases"), temp("biases_hf"));
+    refused(EXIT_CONFIG, "no multiple of num_heads");
     arena_free(mem);
 }
 
