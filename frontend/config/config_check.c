@@ -191,10 +191,20 @@ static void check_curve(const Config *c) {
 /* A run of no steps is refused as such, by train. */
 static void check_warmup(const Config *c) {
     long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
+    LrType type = c->lr_schedule_type;
+    bool constant = type == LR_CONSTANT || type == LR_CONSTANT_WITH_WARMUP;
     if (c->runner_config_max_steps == 0) return;
     if (total >= 0 && warmup > total)
-        config_refuse(c, "lr_schedule.warmup_steps", "lr_schedule.total_steps", NULL,
-                      "warmup_steps %lld is above total_steps %lld", warmup, total);
+        config_refuse(
+            c, "lr_schedule.warmup_steps", "lr_schedule.total_steps",
+            config_given(c, "lr_schedule.total_steps")
+                ? NULL
+                : "fewer warmup_steps, or warmup_ratio; total_steps is max_steps "
+                  "where it is not given",
+            "warmup_steps %lld is above total_steps %lld", warmup, total);
+    if (total == 0 && !constant)
+        config_refuse(c, "lr_schedule.total_steps", NULL, "1 or more, or leave it out",
+                      "a learning rate that changes needs steps to do it in");
 }
 
 static void check_loss_scale(const Config *c) {

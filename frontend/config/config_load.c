@@ -259,12 +259,22 @@ static _Noreturn void include_error(const char *path, const SourcePos *from,
     fail(EXIT_CONFIG, "%.500s: %s", path, what);
 }
 
+/* A run's folder has a configuration in it, one of Hugging Face's a model. */
+static const char *folder_is_no_file(Arena *mem, const char *path) {
+    const char *own = path_join(mem, path, "config.yaml");
+    if (file_exists(own))
+        return arena_printf(mem, "a folder; its configuration is %s", own);
+    if (file_exists(path_join(mem, path, "config.json")))
+        return "a folder of a model: --init_from takes it, beside a configuration";
+    return "a folder, not a file";
+}
+
 /* `from` is where base_config names the file, NULL for the first one. */
 static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out) {
     char real[PATH_MAX];
     struct stat st;
     if (stat(path, &st) != 0) include_error(path, from, "there is no such file");
-    if (S_ISDIR(st.st_mode)) include_error(path, from, "a folder, not a file");
+    if (S_ISDIR(st.st_mode)) include_error(path, from, folder_is_no_file(ld->mem, path));
     if (!S_ISREG(st.st_mode))
         include_error(path, from,
                       "a pipe or a device: a configuration is read more than once, so "

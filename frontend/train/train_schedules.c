@@ -2,40 +2,23 @@
 #include "frontend/config/config_state.h"
 #include "frontend/train/train.h"
 
-static RateKind schedule_kind(LrType type) {
-    switch (type) {
-    case LR_COSINE:
-        return RATE_COSINE;
-    case LR_COSINE_WITH_RESTARTS:
-        return RATE_COSINE_RESTARTS;
-    case LR_CONSTANT:
-    case LR_CONSTANT_WITH_WARMUP:
-        return RATE_CONSTANT;
-    case LR_LINEAR:
-        return RATE_LINEAR;
-    case LR_POLYNOMIAL:
-        return RATE_POLYNOMIAL;
-    case LR_INVERSE_SQRT:
-        return RATE_INVERSE_SQRT;
-    case LR_WSD:
-        return RATE_WSD;
-    }
-    die("schedule %d", (int)type);
-}
+static const RateKind kind_of[] = {
+    [LR_COSINE] = RATE_COSINE,
+    [LR_COSINE_WITH_RESTARTS] = RATE_COSINE_RESTARTS,
+    [LR_CONSTANT] = RATE_CONSTANT,
+    [LR_CONSTANT_WITH_WARMUP] = RATE_CONSTANT,
+    [LR_LINEAR] = RATE_LINEAR,
+    [LR_POLYNOMIAL] = RATE_POLYNOMIAL,
+    [LR_INVERSE_SQRT] = RATE_INVERSE_SQRT,
+    [LR_WSD] = RATE_WSD,
+};
 
-static RateDecay wsd_decay(WsdDecay style) {
-    switch (style) {
-    case WSD_LINEAR:
-        return DECAY_LINEAR;
-    case WSD_COSINE:
-        return DECAY_COSINE;
-    case WSD_EXPONENTIAL:
-        return DECAY_EXPONENTIAL;
-    case WSD_MINUS_SQRT:
-        return DECAY_MINUS_SQRT;
-    }
-    die("decay %d", (int)style);
-}
+static const RateDecay decay_of[] = {
+    [WSD_LINEAR] = DECAY_LINEAR,
+    [WSD_COSINE] = DECAY_COSINE,
+    [WSD_EXPONENTIAL] = DECAY_EXPONENTIAL,
+    [WSD_MINUS_SQRT] = DECAY_MINUS_SQRT,
+};
 
 static void choose_schedule(Train *t) {
     const Config *cfg = t->job.cfg;
@@ -43,7 +26,7 @@ static void choose_schedule(Train *t) {
     if (total < 0) total = MAX(t->steps, 1);
     if (!config_given(cfg, "lr_schedule.warmup_steps"))
         warmup = config_warmup_of(cfg, total);
-    t->schedule = (RateSchedule){.kind = schedule_kind(cfg->lr_schedule_type),
+    t->schedule = (RateSchedule){.kind = kind_of[cfg->lr_schedule_type],
                                  .rate = cfg->lr_schedule_learning_rate,
                                  .rate_end = cfg->lr_schedule_lr_end,
                                  .warmup_rate_init = cfg->lr_schedule_warmup_lr_init,
@@ -51,7 +34,7 @@ static void choose_schedule(Train *t) {
                                  .total_steps = total,
                                  .power = cfg->lr_schedule_power,
                                  .num_cycles = cfg->lr_schedule_num_cycles,
-                                 .wsd_decay = wsd_decay(cfg->lr_schedule_wsd_decay_style),
+                                 .wsd_decay = decay_of[cfg->lr_schedule_wsd_decay_style],
                                  .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
     learning_rate_check(&t->schedule);
     if (warmup > 0 && warmup >= t->steps && t->steps > 0)

@@ -326,6 +326,10 @@ TEST(wrong_combinations) {
                 "t.yaml:2:17: error: warmup_steps 20 is above total_steps 10");
     EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 20}\ntrain_steps: 10\n"), EXIT_CONFIG,
                 "warmup_steps 20 is above total_steps 10");
+    EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 20}\ntrain_steps: 10\n"), EXIT_CONFIG,
+                "total_steps is max_steps where it is not given");
+    EXPECT_FAIL(parse("lr_schedule: {total_steps: 0}"), EXIT_CONFIG,
+                "t.yaml:1:28: error: a learning rate that changes needs steps");
     EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 20, warmup_ratio: 0.1}"), EXIT_CONFIG,
                 "together with warmup_steps");
     EXPECT_FAIL(parse("lr_schedule: {type: WSD}"), EXIT_CONFIG, "needs wsd_decay_steps");

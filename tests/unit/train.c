@@ -119,6 +119,13 @@ TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
     EXPECT(file_exists(arena_printf(mem(), "%s/ir/%02d-memplan.ir", run, passes)));
     RUN_EXPECT(0, train_words(config, run, ""));
     SAID_EXPECT("all 6 steps are done already");
+    /* Its configuration stays that of its weights. */
+    size_t n;
+    const char *path = path_join(mem(), run, "config.yaml");
+    char *before = file_read(mem(), path, 1 << 20, &n, EXIT_DATA);
+    RUN_EXPECT(0, train_words(config, run, "--model.model_config.norm_epsilon 1e-3"));
+    SAID_EXPECT("all 6 steps are done already");
+    EXPECT_STR(file_read(mem(), path, 1 << 20, &n, EXIT_DATA), before);
     /* never: from the start again; the older checkpoints are kept aside. */
     RUN_EXPECT(0, train_words(config, run, "--resume never --runner_config.max_steps 4"));
     EXPECT(file_exists(path_join(mem(), run, "ckpt.before-1/step_00000006")));

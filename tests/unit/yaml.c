@@ -44,6 +44,8 @@ TEST(errors_name_the_position) {
     EXPECT_FAIL(parse("a: &x [*x]\n"), EXIT_CONFIG, "inside of what it repeats");
     EXPECT_FAIL(parse("a: !!python/tuple [1]\n"), EXIT_CONFIG, "tag is not supported");
     EXPECT_FAIL(parse("a: !x 1\n"), EXIT_CONFIG, "tag is not supported");
+    EXPECT_FAIL(parse("ä:\n\tb: 1\n"), EXIT_CONFIG, "spaces, not with tabs");
+    EXPECT_FAIL(parse("ä: @\n"), EXIT_CONFIG, "cannot start any token");
     EXPECT_FAIL(parse("a: 1\n---\nb: 1\n"), EXIT_CONFIG, "second document");
     EXPECT_FAIL(parse("[1]: 2\n"), EXIT_CONFIG, "a key must be a word");
     EXPECT_FAIL(parse("a: &x {b: 1}\nc:\n  <<: *x\n"), EXIT_CONFIG, "merge keys");
