@@ -131,7 +131,8 @@ static void hint_at_pair(Arena *mem, const char *path) {
 /* No text has zero bytes, at least not at its beginning. */
 static void note_zero_bytes(Data *d, const TextPart *part, const unsigned char *bytes) {
     enum { LOOKED_AT_BYTES = 1 << 20 };
-    const unsigned char *zero = memchr(bytes, 0, MIN(part->n, LOOKED_AT_BYTES));
+    const unsigned char *zero =
+        part->n ? memchr(bytes, 0, MIN(part->n, LOOKED_AT_BYTES)) : NULL;
     if (zero && !d->note[0])
         snprintf(
             d->note, sizeof d->note,
