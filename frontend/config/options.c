@@ -287,7 +287,8 @@ static void read_word(Reader *x, char *word) {
     if (is_backslash(word) && !x->ended)
         fail(EXIT_CONFIG, "a word of the command is a lone backslash: remove the "
                           "blank after the \\ at the end of the line");
-    if (o->nwords == x->command->max_words && !strcmp(word, "-n"))
+    bool ranks = (x->command->flags & COMMAND_RANKS) && !strcmp(word, "-n");
+    if (o->nwords == x->command->max_words && ranks)
         fail(EXIT_CONFIG,
              "stator %s takes no -n: stator launch -n RANKS %s ... starts so many ranks",
              x->command->name, x->command->name);

@@ -78,6 +78,7 @@ TEST(options_that_are_wrong) {
     WRONG(convert, "--ot hf",
           "unknown option --ot of stator convert: did you mean --to?");
     WRONG(convert, "a b c", "'c' is one word too many; stator help convert");
+    WRONG(convert, "a b -n 2", "'-n' is one word too many; stator help convert");
     WRONG(train, "a -n 2", "stator launch -n RANKS train ... starts so many ranks");
     WRONG(convert, "--to onnx", "--to onnx: write hf or stator");
     WRONG(inspect, "--split dev", "write train, valid or test");
