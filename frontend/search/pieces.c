@@ -260,7 +260,8 @@ static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *l
 
 /* ---- messages over the replicas ---- */
 
-/* Of so many bytes of f32 in all, before they are split or when they are together again. */
+/* Of so many bytes in all, before they are split or when they are together again; sums are of
+ * f32. */
 static double collective(const Search *s, const GroupShape *g, int kind, double bytes) {
     const Machine *m = s->o.machine;
     double operand = kind == OP_all_gather ? bytes / g->members : bytes;

@@ -180,6 +180,20 @@ TEST(wrong_specs) {
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "not a regular file");
 }
 
+/* Read as text all the same, but not without a word. */
+TEST(what_may_be_no_text_is_told) {
+    mem = arena_new();
+    DataSpec s = {"TextFile", put_file("words", "ten words", 9), 1, 4, 0, false, 256,
+                  NULL};
+    EXPECT_STR(data_open(mem, &s)->note, "");
+    s.path = put_file("pair.bin", "ten\0words", 9);
+    const char *note = data_open(mem, &s)->note;
+    EXPECT(strstr(note, "zero byte at offset 3") && strstr(note, "MegatronIndexed"));
+    put_file("pair.idx", "x", 1);
+    s.path = path_join(mem, temp_dir(), "pair");
+    EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "but there is ");
+}
+
 static char *put_tensor(const char *file, const char *name, DType type, int rank,
                         const int64_t *dim, const void *data) {
     if (!mem) mem = arena_new();
