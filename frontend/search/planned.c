@@ -28,7 +28,7 @@ static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
         out->sent_bytes = p.sent_bytes;
         catch_end(&caught);
     } else {
-        out->why = arena_strdup(s->mem, caught.message);
+        out->why = probe_reason(s->mem, caught.message);
     }
     arena_free(own);
     record_add_plan(s->record, out);
@@ -112,6 +112,12 @@ static bool correct(SearchSpace *b, const Verified *v) {
 static void drop(SearchSpace *b, const Verified *v) {
     for (int i = 0; i < b->n; i++)
         if (b->by[i]->number == v->c.number) b->by[i]->remade = -2;
+}
+
+static void refuse(SearchSpace *b, const Verified *v) {
+    Family *f = &b->r->family[v->c.family];
+    if (!f->unplanned) f->unplanned = v->why;
+    drop(b, v);
 }
 
 static int by_planned(const void *a, const void *b) {
@@ -278,6 +284,12 @@ static void plan_unfit_again(SearchSpace *b) {
     }
 }
 
+static const char *why_all_refused(const SearchResult *r) {
+    for (int i = 0; i < r->ntop; i++)
+        if (!r->top[i].why) return NULL;
+    return r->ntop ? r->top[0].why : NULL;
+}
+
 /* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
  * fastest are looked for again. */
 void space_plan(SearchSpace *b) {
@@ -299,7 +311,7 @@ void space_plan(SearchSpace *b) {
             v = &r->top[r->ntop++];
             verify(s, top[i], v);
             search_tell(s, r->top, r->ntop);
-            if (v->why) drop(b, v);
+            if (v->why) refuse(b, v);
             again = v->why || correct(b, v);
         }
     }
@@ -307,6 +319,7 @@ void space_plan(SearchSpace *b) {
     if (any_fits(r) && s->fixed[KNOB_RECOMPUTE] < 0) plan_unfit_again(b);
     plan_all_inside(b);
     r->planned = r->ntop;
+    r->why = why_all_refused(r);
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
     while (r->ntop && !r->top[r->ntop - 1].fits) r->ntop--;
 }

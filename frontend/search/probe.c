@@ -235,8 +235,7 @@ static int64_t fewest_sequences(const Config *cfg, ProbeKey key) {
     return (int64_t)key.parts * (cfg->parallel_shard.n ? (int64_t)key.tp * key.cp : 1);
 }
 
-/* What is wrong, without where: nobody wrote the keys of a probe. */
-static char *reason_of(Arena *mem, const char *message) {
+char *probe_reason(Arena *mem, const char *message) {
     static const char before[] = ": error: ";
     const char *at = strstr(message, before);
     if (at) message = at + sizeof before - 1;
@@ -269,7 +268,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
         if (p.update) p.bytes.states = p.update->states;
         catch_end(&caught);
     } else {
-        p.refused = reason_of(mem, caught.message);
+        p.refused = probe_reason(mem, caught.message);
     }
     arena_free(own);
     return p;

@@ -72,6 +72,9 @@ typedef struct ProbeShared {
 } ProbeShared;
 ProbeShared probe_shared(Arena *mem, const Job *base);
 
+/* What a message says is wrong, without where: nobody wrote the keys of a probe. */
+char *probe_reason(Arena *mem, const char *message);
+
 /* Makes it of the model of a job, by passes that reckon with the machine. A configuration that
  * cannot be split so is no failure. update: that of another probe with the same one, so that the
  * program goes without (half of its ops); NULL: it is read off this program. */

@@ -69,7 +69,9 @@ static void correct_families(SearchSpace *b) {
         f->choices = before[i].choices;
         if (f->fit) f->seconds = search_seconds(b->s, &f->best);
         if (!f->fit) f->bytes = MIN(f->bytes, f->unfit_bytes);
-        if (before[i].fit && isinf(f->bytes)) f->refused = "none of it can be planned";
+        if (before[i].fit && isinf(f->bytes))
+            f->refused =
+                f->unplanned ? f->unplanned : "none of it fits when it is planned";
     }
 }
 

@@ -83,7 +83,8 @@ typedef struct Family {
     double seconds, bytes; /* of the fastest that fits; of the smallest where none does */
     double unfit_bytes; /* of the smallest that does not fit before anything is planned */
     Choice best;        /* the one of `seconds` */
-    const char *refused; /* why there is none */
+    const char *unplanned; /* why one of it was refused when it was planned; NULL */
+    const char *refused;   /* why there is none */
 } Family;
 
 typedef struct SearchOptions {
@@ -113,6 +114,7 @@ typedef struct SearchResult {
     double room_bytes; /* that a plan may have; INFINITY */
     bool stopped;      /* by the user, before it was done */
     bool gave_up;      /* there were more to plan than it plans */
+    const char *why;   /* all that were planned were refused, the first for this; NULL */
 } SearchResult;
 
 /* search_options.c: of a configuration as config_load takes it, on so many ranks (0: on as many

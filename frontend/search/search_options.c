@@ -114,6 +114,8 @@ void search_check_found(const SearchOptions *s, const SearchResult *r) {
     if (r->stopped)
         fail(EXIT_SIGNALLED, "stopped before a strategy was planned that fits");
     if (!r->choices) refuse_all(s);
+    if (r->why)
+        fail(EXIT_CONFIG, "no strategy of %d ranks can be planned: %s", s->ranks, r->why);
     if (r->gave_up)
         fail(EXIT_MEMORY,
              "none of the %d fastest strategies that were planned fits %s of memory on a "

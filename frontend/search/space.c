@@ -1,5 +1,6 @@
 /* space.c - the choices of a search: every combination of its free keys that is one. */
 #include "frontend/config/config_state.h"
+#include "frontend/model/strategy.h"
 #include "frontend/search/search_state.h"
 #include <stdlib.h>
 
@@ -391,6 +392,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
         fail(EXIT_CONFIG, "stator search takes a model of model.model_config or of a "
                           "Hugging Face folder: how a model.file may be split is said in "
                           "parallel.shard");
+    (void)strategy_compile_options(cfg);
     s->layers = s->job.spec.layers;
     s->overlap = cfg->parallel_overlap != OVERLAP_OFF;
     s->threads = plan_threads(cfg, o->machine, o->ranks);
