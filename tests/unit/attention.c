@@ -292,6 +292,7 @@ static void copies(int vl) {
     compare(&whole, 0, vl);
 }
 
+TEST_LABEL_OF(copies_16, RELEASED);
 TEST_LIMIT(copies_16, 300) {
     copies(16);
 }
@@ -353,12 +354,14 @@ static void key_cache(int vl, int64_t tq, int tk) {
 }
 
 TEST_LABEL_OF(key_cache_16, SLOW);
+TEST_LABEL_OF(key_cache_16, RELEASED);
 TEST_LIMIT(key_cache_16, 300) {
     key_cache(16, 1, 150);
     key_cache(16, 5, 150);
     key_cache(16, 80, 150);
 }
 
+TEST_LABEL_OF(key_cache_8, RELEASED);
 TEST_LIMIT(key_cache_8, 300) {
     key_cache(8, 1, 150);
     key_cache(8, 5, 150);
@@ -366,6 +369,7 @@ TEST_LIMIT(key_cache_8, 300) {
 }
 
 TEST_LABEL_OF(key_cache_tiled, QUICK);
+TEST_LABEL_OF(key_cache_tiled, RELEASED);
 TEST_LIMIT(key_cache_tiled, 300) {
     key_cache(TILED, 80, 290);
 }
@@ -404,6 +408,7 @@ static void strips(int way) {
 }
 
 TEST_LABEL_OF(strips_tiled, QUICK);
+TEST_LABEL_OF(strips_tiled, RELEASED);
 TEST_LIMIT(strips_tiled, 300) {
     strips(TILED);
 }
@@ -495,6 +500,7 @@ TEST_LIMIT(windows_16, 300) {
     windows(test_long() ? 1 : 19, 16);
 }
 
+TEST_LABEL_OF(windows_8, RELEASED);
 TEST_LIMIT(windows_8, 300) {
     windows(test_long() ? 1 : 23, 8);
 }

@@ -331,6 +331,7 @@ static void every(int step, int vl, Way way) {
 TEST_LIMIT(some_16, 300) {
     every(23, 16, DOTS);
 }
+TEST_LABEL_OF(some_16_widened, RELEASED);
 TEST_LIMIT(some_16_widened, 300) {
     every(29, 16, WIDENED);
 }
@@ -341,6 +342,7 @@ TEST_LIMIT(some_16_tiled, 300) {
 TEST_LIMIT(some_16_tiled_by_cpu, 300) {
     every(31, 16, TILED_BY_CPU);
 }
+TEST_LABEL_OF(some_8, RELEASED);
 TEST_LIMIT(some_8, 300) {
     every(19, 8, WIDENED);
 }
@@ -452,6 +454,7 @@ static void strips(Way way) {
 }
 
 TEST_LABEL_OF(strips_tiled, QUICK);
+TEST_LABEL_OF(strips_tiled, RELEASED);
 TEST_LIMIT(strips_tiled, 300) {
     strips(TILED);
 }
@@ -499,10 +502,12 @@ static void maxima_that_grow(int vl, Way way) {
     }
 }
 
+TEST_LABEL_OF(maxima_that_grow_16, RELEASED);
 TEST(maxima_that_grow_16) {
     maxima_that_grow(16, DOTS);
 }
 TEST_LABEL_OF(maxima_that_grow_tiled, QUICK);
+TEST_LABEL_OF(maxima_that_grow_tiled, RELEASED);
 TEST(maxima_that_grow_tiled) {
     maxima_that_grow(16, TILED);
 }

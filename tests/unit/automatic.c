@@ -57,6 +57,7 @@ TEST(a_plan_is_that_of_the_best_strategy) {
     plan_is_of_the_best("cpu100g", "--context.max_device_memory=64MB");
 }
 
+TEST_LABEL_OF(a_mode_on_the_command_line_counts, RELEASED);
 TEST(a_mode_on_the_command_line_counts) {
     char *file = config(2, ", model_parallel: 2");
     run(cmd_plan, file, "-n", "4", "--parallel.parallel_mode", "1", (char *)NULL);
@@ -71,6 +72,7 @@ TEST(a_mode_on_the_command_line_counts) {
 }
 
 /* Keys that a search writes, and nobody else, are not said to be without effect. */
+TEST_LABEL_OF(nothing_is_said_of_keys_that_nobody_wrote, RELEASED);
 TEST(nothing_is_said_of_keys_that_nobody_wrote) {
     char *path = temp("plain.yaml");
     write_text(path,
@@ -102,6 +104,7 @@ TEST(nothing_is_said_of_what_a_search_set) {
     EXPECT_PART(printed, "command line:1: micro_batch_interleave_num has no effect");
 }
 
+TEST_LABEL_OF(shrunk_models_have_the_strategy_too, RELEASED);
 TEST(shrunk_models_have_the_strategy_too) {
     run(cmd_simulate, config(2, ""), "-n", "4", "--machine", machine("h100"),
         "--parallel_config.data_parallel=1", (char *)NULL);
@@ -135,6 +138,7 @@ static void same_value(const Config *a, const Config *b, const char *key) {
 }
 
 /* Whatever the file has come to say of a strategy: that of the run stays. */
+TEST_LABEL_OF(a_run_keeps_its_strategy, RELEASED);
 TEST(a_run_keeps_its_strategy) {
     static const char more[] = "parallel:\n"
                                "  parallel_mode: 2\n"

@@ -333,6 +333,7 @@ TEST(looks_for_room_at_times) {
 }
 
 /* Several processes write and read one key; a reader sees one whole object or none. */
+TEST_LABEL_OF(writers_at_once, RELEASED);
 TEST(writers_at_once) {
     enum { WRITERS = 4, ROUNDS = 200, BYTES = 30000 };
     Arena *a = arena_new();

@@ -45,6 +45,7 @@ static void said(const char *part) {
         test_fail(__FILE__, __LINE__, "'%s' is not in\n%s", part, mpi_said());
 }
 
+TEST_LABEL_OF(four_ranks_any_strategy, RELEASED);
 TEST_LIMIT(four_ranks_any_strategy, 120) {
     EXPECT_MPI(4, "", words("any", ""));
     said("16 pairs");

@@ -47,6 +47,7 @@ static const char *folder_of(int64_t step) {
 /* ---- tests ---- */
 
 TEST_LABEL_OF(saved_under_any_loaded_under_any, SLOW);
+TEST_LABEL_OF(saved_under_any_loaded_under_any, RELEASED);
 TEST(saved_under_any_loaded_under_any) {
     for (int from = 0; from < STRATEGIES; from++) {
         crowd_save(temp_dir(), from, from, TENSORS);

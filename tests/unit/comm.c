@@ -14,16 +14,19 @@ TEST_LABEL(RANKS);
 
 /* ---- collectives against a direct computation (tests/mpi/collectives.c) ---- */
 
+TEST_LABEL_OF(two_ranks, RELEASED);
 TEST(two_ranks) {
     EXPECT_MPI(2, "", COLLECTIVES "2");
 }
 
 /* The runner of these tests tells MPI that cores are shared. */
+TEST_LABEL_OF(cores_of_their_own, RELEASED);
 TEST(cores_of_their_own) {
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
     EXPECT_MPI(2, "", COLLECTIVES "2");
 }
 
+TEST_LABEL_OF(three_ranks, RELEASED);
 TEST(three_ranks) {
     EXPECT_MPI(3, "", COLLECTIVES "3");
 }
@@ -32,6 +35,7 @@ TEST(square) {
     EXPECT_MPI(4, "", COLLECTIVES "2x2");
 }
 
+TEST_LABEL_OF(axes_of_other_sizes, RELEASED);
 TEST(axes_of_other_sizes) {
     EXPECT_MPI(6, "", COLLECTIVES "2x3");
 }
@@ -41,15 +45,18 @@ TEST(three_axes) {
     EXPECT_MPI(8, "", COLLECTIVES "2x2x2");
 }
 
+TEST_LABEL_OF(an_axis_of_one, RELEASED);
 TEST(an_axis_of_one) {
     EXPECT_MPI(5, "", COLLECTIVES "1x5");
 }
 
+TEST_LABEL_OF(rendezvous, RELEASED);
 TEST(rendezvous) {
     EXPECT_MPI(3, RENDEZVOUS, COLLECTIVES "3");
     EXPECT_MPI(4, RENDEZVOUS, COLLECTIVES "2x2");
 }
 
+TEST_LABEL_OF(over_sockets, RELEASED);
 TEST(over_sockets) {
     EXPECT_MPI(4, "--mca btl tcp,self --mca btl_tcp_if_include lo", COLLECTIVES "4");
 }

@@ -196,11 +196,13 @@ static void all_shapes(DType in, DType out) {
 }
 
 TEST_LABEL_OF(f32, SLOW);
+TEST_LABEL_OF(f32, RELEASED);
 TEST_LIMIT(f32, 300) {
     all_shapes(DT_F32, DT_F32);
 }
 
 TEST_LABEL_OF(bf16_to_f32, SLOW);
+TEST_LABEL_OF(bf16_to_f32, RELEASED);
 TEST_LIMIT(bf16_to_f32, 300) {
     if (!bf16_works()) test_skip("no AVX-512: oneDNN has no bf16 product here");
     all_shapes(DT_BF16, DT_F32);

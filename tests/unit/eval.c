@@ -129,6 +129,7 @@ TEST(best_checkpoint) {
 
 /* ---- every token once ---- */
 
+TEST_LABEL_OF(batches_and_the_rest, RELEASED);
 TEST(batches_and_the_rest) {
     const char *run = evaluated_run("");
     static const size_t sizes[] = {2, 11, 17, 18, 33, 500, 1003};

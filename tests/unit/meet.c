@@ -74,6 +74,7 @@ static void meet_forward(Arena *mem, const char *name, int stages, int chunks) {
     run_meet(m);
 }
 
+TEST_LABEL_OF(every_schedule_meets, RELEASED);
 TEST_LIMIT(every_schedule_meets, 120) {
     int n = 0, messages = 0;
     for (int g = 0; schedule_name_at(g); g++)

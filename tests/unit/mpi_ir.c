@@ -40,6 +40,7 @@ static void check_folder(int threads, const char *cpu) {
     arena_free(mem);
 }
 
+TEST_LABEL_OF(every_file, RELEASED);
 TEST(every_file) {
     check_folder(1, "native");
 }
@@ -104,6 +105,7 @@ TEST(steps_made_by_passes) {
 
 /* Messages beside the rest, by a thread: results as of the interpreter, the same bits as
  * at once. */
+TEST_LABEL_OF(beside_other_work, RELEASED);
 TEST(beside_other_work) {
     also = "overlap";
     check_folder(1, "native");

@@ -274,6 +274,7 @@ TEST(attention_that_is_too_large_is_refused) {
     EXPECT_FAIL(compile(&back), EXIT_CONFIG, "a head has at most 4096 numbers");
 }
 
+TEST_LABEL_OF(widest_vectors_two_threads, RELEASED);
 TEST_LIMIT(widest_vectors_two_threads, 300) {
     all_samples("native", 2);
 }

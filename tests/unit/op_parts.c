@@ -160,6 +160,7 @@ static int all_splits(int (*split)(const Sample *)) {
     return n;
 }
 
+TEST_LABEL_OF(a_dimension_in_parts, RELEASED);
 TEST(a_dimension_in_parts) {
     EXPECT(all_splits(one_dimension) > 280);
 }
@@ -215,6 +216,7 @@ static int every_sum(const Sample *s) {
     return late;
 }
 
+TEST_LABEL_OF(sums_over_ranks, RELEASED);
 TEST(sums_over_ranks) {
     int late = 0;
     for (int i = 0; i < ARRAY_LEN(samples); i++) {

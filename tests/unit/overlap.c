@@ -193,6 +193,7 @@ static int spoil(Arena *mem, const Module *m, Func *f, Op *late, Op *op) {
     return spoilt;
 }
 
+TEST_LABEL_OF(memory_in_flight, RELEASED);
 TEST_LIMIT(memory_in_flight, 120) {
     int spoilt = 0;
     for (int i = 0; i < ARRAY_LEN(programs); i++) {

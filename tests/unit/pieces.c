@@ -58,6 +58,7 @@ TEST_LIMIT(only_what_is_new_is_compiled, 240) {
 }
 
 /* With objects of another program, and with none that is kept. */
+TEST_LABEL_OF(losses_are_those_without_a_cache, RELEASED);
 TEST_LIMIT(losses_are_those_without_a_cache, 240) {
     const char *config = runs_small_config(4, 0),
                *keys = "--recompute_config.recompute True";

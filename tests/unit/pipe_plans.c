@@ -15,6 +15,7 @@ static Plan plan_staged(Arena *mem, const char *schedule, int layers, const char
 
 /* Gradients of weights are in tasks of their own whatever the number of layers, so stages
  * idle for little more than half of what they do without. */
+TEST_LABEL_OF(halves_of_many_layers, RELEASED);
 TEST(halves_of_many_layers) {
     static const char *const schedules[] = {"zero_bubble_h1", "zero_bubble_v"};
     for (int i = 0; i < ARRAY_LEN(schedules); i++)
@@ -34,6 +35,7 @@ TEST(halves_of_many_layers) {
 }
 
 /* Sums over replicas are finished once a step, not in every micro-batch. */
+TEST_LABEL_OF(halves_send_no_more_over_dp, RELEASED);
 TEST(halves_send_no_more_over_dp) {
     static const char *const schedules[] = {"zero_bubble_h1", "zero_bubble_v"};
     static const char *const levels[] = {"", " zero level1", " zero level2"};
@@ -59,6 +61,7 @@ TEST(halves_send_no_more_over_dp) {
 }
 
 /* Gradients of a table that two chunks of a stage read are added up as they are made. */
+TEST_LABEL_OF(more_micro_batches_take_no_more_memory, RELEASED);
 TEST(more_micro_batches_take_no_more_memory) {
     static const char *const ways[] = {"", " dp 2 zero level1", " dp 2 zero level2"};
     for (int w = 0; w < ARRAY_LEN(ways); w++) {

@@ -141,6 +141,7 @@ TEST(values_that_several_chunks_read) {
     check_schedules(0);
 }
 
+TEST_LABEL_OF(values_that_several_chunks_read_with_optimizer_shards, RELEASED);
 TEST(values_that_several_chunks_read_with_optimizer_shards) {
     check_schedules(2);
 }

@@ -48,6 +48,7 @@ TEST(the_json_has_what_the_text_has) {
     EXPECT_PART(text, "data_parallel is 2, as 2 ranks are asked for");
 }
 
+TEST_LABEL_OF(train_has_the_same_plan, RELEASED);
 TEST(train_has_the_same_plan) {
     const char *config = config_file(), *run = in_temp("run");
     RUN_EXPECT(0, arena_printf(mem(),

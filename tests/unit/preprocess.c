@@ -78,6 +78,7 @@ TEST_LIMIT(preprocess_megatron_bytes, 120) {
     says("Processed 1000 documents (");
 }
 
+TEST_LABEL_OF(preprocess_workers_and_packing_change_nothing, RELEASED);
 TEST_LIMIT(preprocess_workers_and_packing_change_nothing, 120) {
     size_t n;
     char *text = made_lines(&n), *path = temp("in.jsonl");

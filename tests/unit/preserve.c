@@ -346,10 +346,12 @@ TEST(predict_pipeline) {
     each_file(visit_predict);
 }
 
+TEST_LABEL_OF(train_pipeline_adamw, RELEASED);
 TEST_LIMIT(train_pipeline_adamw, 180) {
     each_file(visit_adamw);
 }
 
+TEST_LABEL_OF(train_pipeline_adam, RELEASED);
 TEST_LIMIT(train_pipeline_adam, 180) {
     each_file(visit_adam);
 }

@@ -300,10 +300,12 @@ TEST(a_table_that_is_numbers_as_well) {
                     "}\n");
 }
 
+TEST_LABEL_OF(f16_native, RELEASED);
 TEST_LIMIT(f16_native, 180) {
     all_narrow(DT_F16, "native", false);
 }
 TEST_LABEL_OF(f16_avx2, QUICK);
+TEST_LABEL_OF(f16_avx2, RELEASED);
 TEST_LIMIT(f16_avx2, 180) {
     all_narrow(DT_F16, "x86-64-v3", true);
 }

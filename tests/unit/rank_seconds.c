@@ -427,6 +427,7 @@ static double noisy(const RankProgram *p, int slow_rank, double factor, double l
     return seconds_with(p, &noise, 0);
 }
 
+TEST_LABEL_OF(more_noise_never_makes_a_step_shorter, RELEASED);
 TEST(more_noise_never_makes_a_step_shorter) {
     for (int i = 1; i < ARRAY_LEN(strategies); i++) {
         test_at("%s", strategies[i].keys);

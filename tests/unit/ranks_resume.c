@@ -41,6 +41,7 @@ static void resume_under_others(const char *name, const char *first) {
     printf("  worst relative loss %.2g\n", worst);
 }
 
+TEST_LABEL_OF(resume_gpt2_under_other_strategies, RELEASED);
 TEST_LIMIT(resume_gpt2_under_other_strategies, 120) {
     resume_under_others("gpt2_tiny", HALF_WAY);
 }

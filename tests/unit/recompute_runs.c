@@ -43,6 +43,7 @@ static void expect_golden(const char *name, int ranks, const char *first) {
 }
 
 /* One stage has several arguments for a stacked parameter. */
+TEST_LABEL_OF(one_rank_then_others, RELEASED);
 TEST_LIMIT(one_rank_then_others, 240) {
     expect_golden("gpt2_tiny", 1, AGAIN("2") "--runner_config.max_steps 10");
 }

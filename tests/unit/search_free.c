@@ -86,6 +86,7 @@ TEST(parts_that_go_against_heads_are_kept) {
 }
 
 /* Of a file they are no reason against whole sequences. */
+TEST_LABEL_OF(parts_that_go_against_heads_in_a_file_are_free, RELEASED);
 TEST(parts_that_go_against_heads_in_a_file_are_free) {
     SEARCH(file(64, 4,
                 "parallel_config: {context_parallel: 4, ulysses_degree_in_cp: 2,\n"

@@ -78,6 +78,7 @@ TEST(what_is_faster_inside_of_layers_is_found) {
 }
 
 /* The entries go with stages, replicas and split states. */
+TEST_LABEL_OF(losses_are_those_of_one_rank, RELEASED);
 TEST(losses_are_those_of_one_rank) {
     static const char *const more[] = {
         NULL, "--parallel_config.pipeline_stage=2",

@@ -85,12 +85,14 @@ static void all_shared(const char *type, const char *optimizer) {
     arena_free(mem);
 }
 
+TEST_LABEL_OF(updates_are_shared, RELEASED);
 TEST(updates_are_shared) {
     all_shared("GPT2Config", "AdamW");
     all_shared("LlamaConfig", "Momentum");
 }
 
 /* Nothing is kept of an optimizer without states, and nothing of another is taken for it. */
+TEST_LABEL_OF(updates_without_states, RELEASED);
 TEST(updates_without_states) {
     Arena *mem = arena_new();
     Search *s = search_of(mem, "GPT2Config", "SGD", slow_machine(), 4);

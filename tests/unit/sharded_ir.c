@@ -72,11 +72,13 @@ TEST(perceptron_zero_2) {
     perceptron(2);
 }
 
+TEST_LABEL_OF(perceptron_zero_3, RELEASED);
 TEST(perceptron_zero_3) {
     perceptron(3);
 }
 
 /* Weights of one tower are split by the user, by pattern; the other tower stays whole. */
+TEST_LABEL_OF(towers, RELEASED);
 TEST(towers) {
     static const Annotation split[] = {
         {"up", "-,tp", "parallel.shard, entry 1", false},
@@ -188,6 +190,7 @@ static void dice(const char *name, double tolerance) {
 }
 
 TEST_LABEL_OF(dice_small_modules, SLOW);
+TEST_LABEL_OF(dice_small_modules, RELEASED);
 TEST(dice_small_modules) {
     static const char *const names[] = {"mlp.ir", "classify.ir", "two_towers.ir",
                                         "reverse.ir", "dropout.ir"};
@@ -205,6 +208,7 @@ TEST(dice_gpt) {
 }
 
 TEST_LABEL_OF(dice_llama, SLOW);
+TEST_LABEL_OF(dice_llama, RELEASED);
 TEST(dice_llama) {
     dice("llama_tiny.ir", 1e-5);
 }

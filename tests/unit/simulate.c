@@ -86,6 +86,7 @@ TEST_LIMIT(ranks_compute_what_one_does, 120) {
 }
 
 /* Narrow numbers differ, or nothing was rounded; and by less than is let through. */
+TEST_LABEL_OF(tolerances_follow_the_type, RELEASED);
 TEST(tolerances_follow_the_type) {
     static const char *const types[] = {"float32", "float16", "bfloat16"};
     double last = 0;
@@ -211,6 +212,7 @@ TEST(every_lost_sum_is_found) {
 }
 
 TEST_LABEL_OF(every_lost_sum_is_found_in_bf16, SLOW);
+TEST_LABEL_OF(every_lost_sum_is_found_in_bf16, RELEASED);
 TEST(every_lost_sum_is_found_in_bf16) {
     expect_every_lost_sum_found("bfloat16");
 }

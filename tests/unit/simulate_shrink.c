@@ -138,6 +138,7 @@ static void expect_order_of_layers(const char *keys) {
     arena_free(mem);
 }
 
+TEST_LABEL_OF(chunks_stay_uneven, RELEASED);
 TEST(chunks_stay_uneven) {
     expect_order_of_layers("pp 2 micro 2");
     expect_order_of_layers("pp 3 micro 3");
@@ -198,6 +199,7 @@ static void expect_same_program(const Plan *was, const Plan *is) {
         }
 }
 
+TEST_LABEL_OF(programs_stay_of_their_kind, RELEASED);
 TEST(programs_stay_of_their_kind) {
     static const char *const keys[] = {
         "dp 2 zero level1",

@@ -183,10 +183,12 @@ static void mesh_of(int dp, int tp) {
 }
 
 TEST_LABEL_OF(five_copies, SLOW);
+TEST_LABEL_OF(five_copies, RELEASED);
 TEST_LIMIT(five_copies, 180) {
     mesh_of(5, 1);
 }
 TEST_LABEL_OF(two_copies_of_two_parts, SLOW);
+TEST_LABEL_OF(two_copies_of_two_parts, RELEASED);
 TEST_LIMIT(two_copies_of_two_parts, 180) {
     mesh_of(2, 2);
 }

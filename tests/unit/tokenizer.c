@@ -227,6 +227,7 @@ TEST_LIMIT(random_round_trip, 300) {
     arena_free(keep);
 }
 
+TEST_LABEL_OF(every_code_point, RELEASED);
 TEST(every_code_point) {
     Arena *mem = arena_new();
     Tokenizer *t = small_tokenizer(mem);

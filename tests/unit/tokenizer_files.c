@@ -19,6 +19,7 @@ TEST(specs) {
     arena_free(mem);
 }
 
+TEST_LABEL_OF(gpt2_written_again, RELEASED);
 TEST(gpt2_written_again) {
     Arena *mem = arena_new();
     Tokenizer *t = open_gpt2(mem);

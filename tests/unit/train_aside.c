@@ -130,6 +130,7 @@ TEST_LIMIT(resume_auto_goes_on_from_load_checkpoint_first, 120) {
     on_from_load_checkpoint(1);
 }
 
+TEST_LABEL_OF(resume_auto_goes_on_from_load_checkpoint_first_on_ranks, RELEASED);
 TEST_LIMIT(resume_auto_goes_on_from_load_checkpoint_first_on_ranks, 120) {
     on_from_load_checkpoint(2);
 }

@@ -98,6 +98,7 @@ TEST_LIMIT(a_step_that_comes_again, 120) {
     comes_again(1);
 }
 
+TEST_LABEL_OF(a_step_that_comes_again_on_ranks, RELEASED);
 TEST_LIMIT(a_step_that_comes_again_on_ranks, 120) {
     comes_again(2);
 }

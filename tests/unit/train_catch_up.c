@@ -71,6 +71,7 @@ TEST_LIMIT(all_behind_the_last_step, 120) {
     loses_all_behind_the_last_step(1);
 }
 
+TEST_LABEL_OF(all_behind_the_last_step_on_ranks, RELEASED);
 TEST_LIMIT(all_behind_the_last_step_on_ranks, 120) {
     loses_all_behind_the_last_step(2);
 }
@@ -107,6 +108,7 @@ TEST_LIMIT(a_point_half_way, 120) {
     loses_a_point_half_way(1);
 }
 
+TEST_LABEL_OF(a_point_half_way_on_ranks, RELEASED);
 TEST_LIMIT(a_point_half_way_on_ranks, 120) {
     loses_a_point_half_way(2);
 }

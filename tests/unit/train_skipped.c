@@ -155,6 +155,7 @@ TEST_LIMIT(good_steps_are_those_of_a_run_without_the_bad, 120) {
 }
 
 /* Stopped before, between and after bad steps. */
+TEST_LABEL_OF(a_resume_across_skipped_steps, RELEASED);
 TEST_LIMIT(a_resume_across_skipped_steps, 180) {
     const char *config = config_of(&large, mixed), *whole = in_temp("whole");
     RUN_EXPECT(0, words(config, whole, ""));
@@ -244,6 +245,7 @@ TEST_LIMIT(a_diverged_run_goes_on_from_before, 120) {
 }
 
 /* Nor do ranks, each of which has a part of the weights. */
+TEST_LABEL_OF(ranks_that_diverged_go_on_from_before, RELEASED);
 TEST_LIMIT(ranks_that_diverged_go_on_from_before, 120) {
     const char *run = in_temp("run"), *config = runs_small_config(40, 2);
     const char *more = "--optimizer.type SGD --lr_schedule.type constant "
@@ -267,6 +269,7 @@ TEST_LIMIT(a_checkpoint_of_a_large_loss_is_not_good, 120) {
 }
 
 /* keep_checkpoint_max never leaves only weights of which no step has come. */
+TEST_LABEL_OF(a_good_checkpoint_is_kept, RELEASED);
 TEST_LIMIT(a_good_checkpoint_is_kept, 240) {
     static const struct {
         const char *steps, *max, *kept;
@@ -352,6 +355,7 @@ TEST_LIMIT(a_checkpoint_without_counts, 120) {
 
 /* The same steps are skipped on four ranks, by all of them, and the others are the same.
  */
+TEST_LABEL_OF(four_ranks_skip_together, RELEASED);
 TEST_LIMIT(four_ranks_skip_together, 240) {
     static const char *const ways[] = {
         "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2",

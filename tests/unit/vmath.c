@@ -128,6 +128,7 @@ static void accuracy(int vl, uint32_t stride) {
     }
 }
 
+TEST_LABEL_OF(accuracy_16, RELEASED);
 TEST(accuracy_16) {
     accuracy(16, 997);
 }

@@ -99,6 +99,7 @@ static void same_for_ranks(const char *model, int64_t window, bool more) {
     }
 }
 
+TEST_LABEL_OF(the_same_for_any_ranks, RELEASED);
 TEST_LIMIT(the_same_for_any_ranks, 120) {
     same_for_ranks("gpt2_tiny", 3, false);
     same_for_ranks("llama_tiny", 5, true);
@@ -109,6 +110,7 @@ TEST_LIMIT(the_same_for_any_ranks, 120) {
     }
 }
 
+TEST_LABEL_OF(a_window_changes_the_loss_until_it_holds_all, RELEASED);
 TEST(a_window_changes_the_loss_until_it_holds_all) {
     static const Ranks alone = {"alone", 1, 1, 1, 1};
     SimCurve all = curve("llama_tiny", &alone, (SimChange){0});
@@ -121,6 +123,7 @@ TEST(a_window_changes_the_loss_until_it_holds_all) {
 /* ---- work ---- */
 
 /* w keys for all queries but the first w, which see half of that; the same for any ranks. */
+TEST_LABEL_OF(flops_are_those_of_the_window, RELEASED);
 TEST(flops_are_those_of_the_window) {
     static const char *const keys[] = {"", "cp 2", "cp 4 algo megatron_cp_algo",
                                        "tp 2 emb_dp False"};
