@@ -362,7 +362,7 @@ static double set_remade(Search *s, Choice *c, const StageBytes *b, int stage) {
     double sum = 0;
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
-        t->again[i] = s->nremade ? (int)MIN(s->remade[i], t->layers[i]) : MAX(same, 0);
+        t->again[i] = s->nremade ? s->remade[i] : MAX(same, 0);
         sum += t->again[i];
         c->remade = MAX(c->remade, t->again[i]);
     }

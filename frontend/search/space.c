@@ -104,6 +104,8 @@ static int layers_of_word(const char *word) {
     return digits && digits < 9 && !word[digits] ? atoi(word) : -1;
 }
 
+enum { REMAKE_ALL = INT32_MAX };
+
 /* A fixed recompute_config.recompute: layers of each chunk, or a list with a number for each. */
 static void fix_recompute(Search *s) {
     const TextList *l = &s->o.cfg->recompute_config_recompute;
@@ -118,7 +120,7 @@ static void fix_recompute(Search *s) {
         config_refuse(s->o.cfg, knob_key[KNOB_RECOMPUTE], NULL,
                       "leave it out, and the search finds how many layers",
                       "a search takes True, False, a number, or a list of numbers");
-    s->fixed[KNOB_RECOMPUTE] = on >= 0 ? on * INT32_MAX : n[0];
+    s->fixed[KNOB_RECOMPUTE] = on >= 0 ? on * REMAKE_ALL : n[0];
     if (l->n <= 1) return;
     s->remade = n;
     s->nremade = l->n;
@@ -187,7 +189,20 @@ typedef struct Walk {
     Choice c;
 } Walk;
 
+/* No chunk has fewer layers than are to be made again of it; recompute_check_counts says so. */
+static bool has_layers_to_remake(Search *s, const Choice *c) {
+    int64_t given = s->fixed[KNOB_RECOMPUTE];
+    if (given <= 0 || given == REMAKE_ALL) return true;
+    choice_layers(s, c, s->times.layers);
+    for (int i = 0; i < c->pp * c->chunks; i++) {
+        int64_t n = s->nremade ? s->remade[i] : given, layers = s->times.layers[i];
+        if (n > layers && (s->nremade || layers)) return false;
+    }
+    return true;
+}
+
 static void see(Walk *w) {
+    if (!has_layers_to_remake(w->s, &w->c)) return;
     w->c.number = (int)w->s->choices++;
     choice_bound(w->s, &w->c);
     w->c.first_bound = w->c.bound;

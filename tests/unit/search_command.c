@@ -213,6 +213,8 @@ TEST_LIMIT(a_list_of_layers_made_again_is_kept, 300) {
     EXPECT_PART(printed, flag);
     run_haswell(arena_printf(own, "%s[1,1,1]", key)); /* for three chunks */
     refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
+    run_haswell(arena_printf(own, "%s3", key)); /* of chunks of two layers */
+    refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
 }
 
 /* The search goes on until something fits, though the fastest by their pieces do not. */
