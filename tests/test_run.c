@@ -17,7 +17,7 @@ enum { MAX_WORDS_BYTES = 1 << 26 };
 
 /* Processes of ranks wait for each other, for hangs and for mpirun more than half of the
  * time, so some tests of them more than asked for keep the cores busy. */
-enum { MORE_OF_RANKS = 2 };
+enum { MORE_OF_RANKS = 4 };
 
 typedef struct Running {
     TestJob *job; /* NULL: this place is free */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
 enum { STEPS = 1000000 };

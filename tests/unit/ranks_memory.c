@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
 enum { HIDDEN = 512, SEQ = 128, VOCAB = 8192 };

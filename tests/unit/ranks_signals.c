@@ -5,6 +5,7 @@
 #include "ranks.h"
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
 enum { RANKS = 4 };

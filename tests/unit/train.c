@@ -5,6 +5,7 @@
 #include "runtime/store/safetensors.h"
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 
 /* ---- agreement with the reference numbers of tests/golden ---- */
 
