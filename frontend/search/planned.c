@@ -21,6 +21,7 @@ static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
     double room = search_room(s) + s->ahead_bytes;
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
+        cfg->dump_ir = "";
         PlanCost p = plan_cost(own, cfg, s->o.ranks, s->o.machine, s->threads, room);
         out->seconds = p.seconds;
         out->bytes = p.bytes;

@@ -395,6 +395,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
         fail(EXIT_CONFIG, "a step of %lld sequences; a search takes at most %d",
              (long long)o->sequences, MOST_SEQUENCES);
     *cfg = *o->cfg;
+    cfg->dump_ir = ""; /* of which of all the programs? */
     *s = (Search){.mem = mem, .o = *o};
     s->o.cfg = cfg;
     if (cfg->parallel_overlap == OVERLAP_OFF &&

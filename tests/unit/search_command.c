@@ -45,6 +45,16 @@ TEST(ranks_that_no_strategy_has_are_refused) {
     refused(EXIT_CONFIG, "no strategy of 7 ranks has the keys that are given");
 }
 
+/* Of hundreds of them, in one folder. */
+TEST(no_program_is_written) {
+    char *folder = temp("ir");
+    run(cmd_search,
+        arena_printf(arena_new(), "%s/../configs/gpt2-tiny.yaml", tests_dir()), "-n", "2",
+        "--parallel_config.model_parallel=2", "--dump_ir", folder, (char *)NULL);
+    worked();
+    EXPECT(!file_exists(folder));
+}
+
 TEST(parts_that_are_asked_for_stay) {
     SEARCH("--parallel_config.model_parallel", "1", "--parallel_config.context_parallel",
            "1", "--micro_batch_interleave_num", "2");
