@@ -44,9 +44,10 @@ static void values_emit(const Attn *a, const char *part, bool adds) {
     GemmStrides s = {1, a->narrow ? a->s.dim : attn_key_row(a), a->bq, a->bq, a->narrow};
     if (a->tiles) s.a_block = attn_tiled_block(a);
     attn_func(a, part, "ppppi");
-    gemm_emit(e, &s, adds ? GEMM_ADD : GEMM_SCALE, emit_param(e, 0), emit_param(e, 1),
-              emit_param(e, 2), adds ? NULL : emit_param(e, 3), emit_i64(e, a->s.dim),
-              emit_i64(e, a->bq), emit_param(e, 4));
+    GemmData data = {emit_param(e, 0), emit_param(e, 1), emit_param(e, 2)};
+    GemmSize size = {emit_i64(e, a->s.dim), emit_i64(e, a->bq), emit_param(e, 4)};
+    if (!adds) data.scale = emit_param(e, 3);
+    gemm_emit(e, &s, adds ? GEMM_ADD : GEMM_SCALE, &data, &size);
     emit_ret(e, NULL);
 }
 

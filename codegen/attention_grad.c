@@ -80,15 +80,15 @@ static void products_emit(const Attn *a) {
         if (i && turns(a)) {
             GemmStrides turned = {1, dim, a->bq, a->bq, .pairs = true};
             turned.a_block = attn_tiled_block(a);
-            gemm_emit(e, &turned, GEMM_ADD, emit_param(e, 1), emit_param(e, 0),
-                      emit_param(e, 2), NULL, emit_i64(e, dim), emit_i64(e, a->bq),
-                      emit_param(e, 4));
+            GemmData data = {emit_param(e, 1), emit_param(e, 0), emit_param(e, 2)};
+            GemmSize size = {emit_i64(e, dim), emit_i64(e, a->bq), emit_param(e, 4)};
+            gemm_emit(e, &turned, GEMM_ADD, &data, &size);
             emit_ret(e, NULL);
             continue;
         }
-        gemm_emit(e, i ? &sums : &keys, GEMM_ADD, emit_param(e, 0), emit_param(e, 1),
-                  emit_param(e, 2), NULL, emit_param(e, 3), emit_i64(e, a->s.dim),
-                  emit_param(e, 4));
+        GemmData data = {emit_param(e, 0), emit_param(e, 1), emit_param(e, 2)};
+        GemmSize size = {emit_param(e, 3), emit_i64(e, dim), emit_param(e, 4)};
+        gemm_emit(e, i ? &sums : &keys, GEMM_ADD, &data, &size);
         emit_ret(e, NULL);
     }
 }

@@ -151,8 +151,9 @@ void attn_scores_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
     GemmStrides s = {attn_key_row(a), 1, a->bq, a->bq, a->narrow};
     attn_func(a, part, "pppi");
-    gemm_emit(e, &s, GEMM_SET, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), NULL,
-              emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->words));
+    GemmData data = {emit_param(e, 0), emit_param(e, 1), emit_param(e, 2)};
+    GemmSize size = {emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->words)};
+    gemm_emit(e, &s, GEMM_SET, &data, &size);
     emit_ret(e, NULL);
 }
 

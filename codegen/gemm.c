@@ -9,8 +9,8 @@ typedef struct Panel {
     Emit *e;
     const GemmStrides *s;
     GemmInit init;
-    LLVMValueRef a, b, c, scale; /* b, c, scale: at the panel's first column */
-    LLVMValueRef j;              /* that column */
+    GemmData data;  /* b, c, scale: at the panel's first column */
+    LLVMValueRef j; /* that column */
     LLVMValueRef m, k;
     LLVMValueRef mask; /* of the last vector, or NULL */
     int vecs;
@@ -69,7 +69,7 @@ static void tile_step(Tile *t, LLVMValueRef l) {
     const Panel *p = t->p;
     Emit *e = p->e;
     Pairs b[4];
-    LLVMValueRef row = row_of(p, p->b, l, p->s->b_row);
+    LLVMValueRef row = row_of(p, p->data.b, l, p->s->b_row);
     LLVMValueRef col = row_of(p, t->a, l, p->s->a_col);
     for (int v = 0; v < p->vecs; v++)
         b[v] = operand(p, emit_at(e, e->f32, row, v * e->vl), mask_of(p, v), false);
@@ -105,7 +105,8 @@ static void tile_store(const Tile *t, const GemmBlock *at_block) {
     for (int k = 0; k < t->rows * p->vecs; k++) {
         int r = k / p->vecs, v = k % p->vecs;
         LLVMValueRef at = emit_at(e, e->f32, t->c, r * p->s->c_row + v * e->vl);
-        LLVMValueRef scale = p->scale ? emit_at(e, e->f32, p->scale, v * e->vl) : NULL;
+        LLVMValueRef scale =
+            p->data.scale ? emit_at(e, e->f32, p->data.scale, v * e->vl) : NULL;
         gemm_result(e, p->init, t->sum[k], at, scale, mask_of(p, v));
     }
 }
@@ -117,10 +118,10 @@ enum { UNROLL = 4 };
 static void tile_emit(const Panel *p, int rows, LLVMValueRef i) {
     Emit *e = p->e;
     Tile t = {.p = p, .rows = rows};
-    t.a = row_of(p, p->a, i, p->s->a_row);
+    t.a = row_of(p, p->data.a, i, p->s->a_row);
     GemmBlock block = {i, p->j, p->mask, rows, p->vecs};
     const GemmUser *user = p->s->user;
-    if (!user || !user->take) t.c = row_of(p, p->c, i, p->s->c_row);
+    if (!user || !user->take) t.c = row_of(p, p->data.c, i, p->s->c_row);
     if (user && user->ahead) user->ahead(user->ctx, &block);
     for (int k = 0; k < rows * p->vecs; k++) t.sum[k] = LLVMConstNull(e->vf32);
     LLVMValueRef done = emit_i64(e, 0);
@@ -141,10 +142,10 @@ static Panel panel_at(const Panel *whole, LLVMValueRef j, int vecs, LLVMValueRef
     Emit *e = whole->e;
     Panel p = *whole;
     int64_t b_col = MAX(1, p.s->b_col);
-    p.b = emit_gep(e, e->f32, p.b, emit_mul(e, j, emit_i64(e, b_col)));
+    p.data.b = emit_gep(e, e->f32, p.data.b, emit_mul(e, j, emit_i64(e, b_col)));
     p.j = emit_add(e, p.j, j);
-    if (p.c) p.c = emit_gep(e, e->f32, p.c, j);
-    if (p.scale) p.scale = emit_gep(e, e->f32, p.scale, j);
+    if (p.data.c) p.data.c = emit_gep(e, e->f32, p.data.c, j);
+    if (p.data.scale) p.data.scale = emit_gep(e, e->f32, p.data.scale, j);
     p.vecs = vecs;
     p.mask = mask;
     p.strips = 1;
@@ -259,30 +260,26 @@ static void columns_unknown(const Panel *whole, LLVMValueRef n) {
     loop_end(e, &l, NULL);
 }
 
-void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
-               LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
-               LLVMValueRef n, LLVMValueRef k) {
-    check((init == GEMM_SCALE) == (scale != NULL));
+void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, const GemmData *data,
+               const GemmSize *size) {
+    check((init == GEMM_SCALE) == (data->scale != NULL));
     if (s->pairs && e->tiles != TILES_NONE) {
-        gemm_tiles_emit(e, s, init, a, b, c, scale, m, n, k);
+        gemm_tiles_emit(e, s, init, data, size);
         return;
     }
     Panel whole = {.e = e,
                    .s = s,
                    .init = init,
-                   .a = a,
-                   .b = b,
-                   .c = c,
-                   .scale = scale,
+                   .data = *data,
                    .j = emit_i64(e, 0),
-                   .m = m,
-                   .k = k};
-    bool known = LLVMIsAConstantInt(n);
+                   .m = size->m,
+                   .k = size->k};
+    bool known = LLVMIsAConstantInt(size->n);
     check(!s->b_col ||
-          (known && LLVMConstIntGetSExtValue(n) % gemm_tile_columns(e) == 0));
+          (known && LLVMConstIntGetSExtValue(size->n) % gemm_tile_columns(e) == 0));
     if (known) {
-        columns_known(&whole, LLVMConstIntGetSExtValue(n));
+        columns_known(&whole, LLVMConstIntGetSExtValue(size->n));
     } else {
-        columns_unknown(&whole, n);
+        columns_unknown(&whole, size->n);
     }
 }

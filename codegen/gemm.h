@@ -62,16 +62,23 @@ typedef struct GemmStrides {
     int64_t a_block;
 } GemmStrides;
 
+/* The factors A and B, what they are multiplied into, and f32[n] for GEMM_SCALE. */
+typedef struct GemmData {
+    LLVMValueRef a, b, c, scale; /* pointers; scale: else NULL */
+} GemmData;
+
+/* C[m x n] from A[m x k] and B[k x n]: i64 values >= 0, constant or not. */
+typedef struct GemmSize {
+    LLVMValueRef m, n, k;
+} GemmSize;
+
 /* Columns that a tile of C in registers has at most. */
 int64_t gemm_tile_columns(const Emit *e);
 
-/* C[m x n] (f32) from A[m x k] and B[k x n]. m, n and k are i64 values >= 0, constant or
- * not. Each element is summed over k in order by fma (emit_dot_pairs), starting from 0,
- * and then C is added (one fma with its scale): the bits depend on neither blocking nor vector
- * width. Nothing outside the matrices is read or written; C must not overlap A or B.
- * scale: f32[n] for GEMM_SCALE, else NULL. */
-void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
-               LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
-               LLVMValueRef n, LLVMValueRef k);
+/* C (f32) from A and B. Each element is summed over k in order by fma (emit_dot_pairs), starting
+ * from 0, and then C is added (one fma with its scale): the bits depend on neither blocking nor
+ * vector width. Nothing outside the matrices is read or written; C must not overlap A or B. */
+void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, const GemmData *data,
+               const GemmSize *size);
 
 #endif

@@ -394,15 +394,15 @@ static void user_end(const Product *p) {
     take_rest(p, emit_i64(p->t.e, 0), emit_i64(p->t.e, WIDE));
 }
 
-void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
-                     LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
-                     LLVMValueRef n, LLVMValueRef k) {
+void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, const GemmData *data,
+                     const GemmSize *size) {
     check(parts_of(s) == 1 || (parts_of(s) == BF16_PARTS && s->a_block && s->b_col));
     check(s->pairs && e->tiles != TILES_NONE && e->vl == TILE_SIDE);
     check(!s->b_col || s->b_row == TILE_SIDE);
     check(s->a_block || s->a_col == 1 || (s->a_row == 1 && s->k_most > 0));
     Product p = {.t = {e, NULL}, .ops = tile_ops_of(e), .s = s, .init = init};
-    p.a = a, p.b = b, p.c = c, p.scale = scale, p.m = m, p.n = n, p.k = k;
+    p.a = data->a, p.b = data->b, p.c = data->c, p.scale = data->scale;
+    p.m = size->m, p.n = size->n, p.k = size->k;
     if (e->tiles == TILES_EMULATED)
         p.t.room = emit_alloca(e, 4 * TILE_REGISTERS * TILE_WORDS);
     p.staged = emit_alloca(e, 4 * TILE_WORDS);
@@ -411,12 +411,12 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
     Loop outer, inner;
     if (!s->a_block && s->a_col != 1) {
         p.rows = emit_alloca(e, 4 * WIDE * round_up(s->k_most, TILE_SIDE));
-        loop_begin(e, &outer, emit_i64(e, 0), m, WIDE, 0, NULL);
+        loop_begin(e, &outer, emit_i64(e, 0), p.m, WIDE, 0, NULL);
         stage_rows(&p, outer.i);
-        loop_begin(e, &inner, emit_i64(e, 0), n, WIDE, 0, NULL);
+        loop_begin(e, &inner, emit_i64(e, 0), p.n, WIDE, 0, NULL);
     } else {
-        loop_begin(e, &outer, emit_i64(e, 0), n, WIDE, 0, NULL);
-        loop_begin(e, &inner, emit_i64(e, 0), m, WIDE, 0, NULL);
+        loop_begin(e, &outer, emit_i64(e, 0), p.n, WIDE, 0, NULL);
+        loop_begin(e, &inner, emit_i64(e, 0), p.m, WIDE, 0, NULL);
     }
     LLVMValueRef i = p.rows ? outer.i : inner.i, j = p.rows ? inner.i : outer.i;
     GemmBlock at = {i, j, NULL, WIDE, WIDE / TILE_SIDE};

@@ -24,8 +24,7 @@ GemmTurn gemm_turn(int parts, int n);
  * of k the first and the second numbers are summed apart, in order by fma, starting from
  * 0; both are added, and that to the sum before: with GEMM_ADD and no user the first sum is what C
  * holds. */
-void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
-                     LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
-                     LLVMValueRef n, LLVMValueRef k);
+void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, const GemmData *data,
+                     const GemmSize *size);
 
 #endif

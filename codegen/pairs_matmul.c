@@ -346,7 +346,8 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
                      .m_is = {MIN(p->rows, p->slab_rows), last_of(p->slab_rows, p->rows),
                               last_of(last_slab, p->rows)}};
     a = emit_gep(e, e->f32, a, p->packs_a ? emit_sub(e, l.i, first) : l.i);
-    gemm_emit(e, &s, GEMM_SET, a, packed, NULL, NULL, rows, emit_i64(e, p->panel), words);
+    GemmSize size = {rows, emit_i64(e, p->panel), words};
+    gemm_emit(e, &s, GEMM_SET, &(GemmData){a, packed}, &size);
     loop_end(e, &l, NULL);
 }
 

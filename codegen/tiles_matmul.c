@@ -277,7 +277,8 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
                            .b_whole = true};
     LLVMValueRef n = emit_i64(e, round_up(s->n, TILES_WIDE));
     n = emit_imin(e, emit_sub(e, n, j), emit_i64(e, p->panel));
-    gemm_emit(e, &strides, GEMM_SET, a, at.packed, NULL, NULL, m->rows, n, words);
+    gemm_emit(e, &strides, GEMM_SET, &(GemmData){a, at.packed},
+              &(GemmSize){m->rows, n, words});
 }
 
 /* A panel's product of the block of k at `word`; all: there the item's rows of A begin. */

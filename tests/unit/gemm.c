@@ -35,8 +35,8 @@ static void case_emit(Emit *e, const char *name, const Case *c) {
     LLVMValueRef k = c->known & 4 ? emit_i64(e, c->k) : emit_param(e, 6);
     LLVMValueRef scale = c->init == GEMM_SCALE ? emit_param(e, 3) : NULL;
     gemm_tiles_begin(e);
-    gemm_emit(e, &s, c->init, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), scale,
-              m, n, k);
+    GemmData data = {emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), scale};
+    gemm_emit(e, &s, c->init, &data, &(GemmSize){m, n, k});
     gemm_tiles_end(e);
     emit_ret(e, NULL);
 }
