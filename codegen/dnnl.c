@@ -335,20 +335,18 @@ static void no_kernel(const DnnlProblem *p, const DnnlMatmul *m, char *why, size
              m->impl, hint);
 }
 
-DnnlMatmul *dnnl_matmul_new(const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc *bias,
-                            const DnnlDesc *c, bool accumulate, int threads,
-                            DnnlForm form, char *why, size_t why_size) {
+DnnlMatmul *dnnl_matmul_new(const ProductShape *s, DnnlForm form, char *why,
+                            size_t why_size) {
     DnnlProblem p;
     pthread_once(&engine_once, engine_open);
-    const char *wrong = engine_error[0] ? engine_error
-                        : threads < 1   ? "at least one thread is needed"
-                                        : NULL;
+    const char *wrong = engine_error[0]  ? engine_error
+                        : s->threads < 1 ? "at least one thread is needed"
+                                         : NULL;
     if (wrong) snprintf(why, why_size, "%s", wrong);
-    if (wrong || !dnnl_problem_make(&p, a, b, bias, c, accumulate, why, why_size))
-        return NULL;
+    if (wrong || !dnnl_problem_make(&p, s, why, why_size)) return NULL;
     DnnlMatmul *m = calloc(1, sizeof *m);
     if (!m) fail(EXIT_MEMORY, "out of memory");
-    m->threads = threads;
+    m->threads = s->threads;
     if (make(m, &p, form)) return m;
     no_kernel(&p, m, why, why_size);
     free(m);

@@ -17,6 +17,13 @@ typedef struct DnnlDesc {
     DType dtype;
 } DnnlDesc;
 
+/* c[..., m, n] (+)= a[..., m, k] b[..., k, n] + bias[n], on `threads` threads. */
+typedef struct ProductShape {
+    DnnlDesc a, b, c, bias; /* bias.rank 0: there is none */
+    int adds, threads;      /* adds: to what c holds */
+    int tiles; /* yes: the CPU has tile registers; oneDNN sees to that itself */
+} ProductShape;
+
 typedef struct DnnlMatmul DnnlMatmul;
 
 /* Which of oneDNN's kernels, and how they are given b. */
@@ -28,18 +35,16 @@ typedef enum DnnlForm {
     DNNL_FORMS
 } DnnlForm;
 
-/* c[..., m, n] (+)= a[..., m, k] b[..., k, n] + bias[n], on `threads` threads.
- * All operands have c's rank (2 or more); a leading dimension of a and b is c's or 1
- * (broadcast). bias is NULL or [n] after leading ones, contiguous. a and b are both f32
- * (then c and bias too) or both bf16 (c and bias f32 or bf16). With `accumulate` the
- * product is added to what c holds. Every matrix needs one unit stride, in rows or in
- * columns; with a bias, c along n. Costs up to milliseconds: oneDNN generates code.
+/* All operands have c's rank (2 or more); a leading dimension of a and b is c's or 1
+ * (broadcast). bias is [n] after leading ones, contiguous. a and b are both f32
+ * (then c and bias too) or both bf16 (c and bias f32 or bf16). Every matrix needs one unit
+ * stride, in rows or in columns; with a bias, c along n. Costs up to milliseconds: oneDNN
+ * generates code.
  * NULL, and a sentence in `why`, when the operands are not of this form, when the library
  * does not fit the header, or when there is no fast path for them on this CPU (bf16 without
  * AVX-512) or in this DnnlForm: never a slow reference implementation. */
-DnnlMatmul *dnnl_matmul_new(const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc *bias,
-                            const DnnlDesc *c, bool accumulate, int threads,
-                            DnnlForm form, char *why, size_t why_size);
+DnnlMatmul *dnnl_matmul_new(const ProductShape *s, DnnlForm form, char *why,
+                            size_t why_size);
 /* "2.6.3": the library that is loaded. */
 const char *dnnl_version_text(Arena *mem);
 

@@ -50,8 +50,8 @@ static bool types_are_known(const DnnlProblem *p) {
 }
 
 /* NULL, or what is wrong with the shapes. */
-static const char *shape_problem(const DnnlDesc *a, const DnnlDesc *b,
-                                 const DnnlDesc *bias, const DnnlDesc *c) {
+static const char *shape_problem(const ProductShape *s) {
+    const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
     if (!desc_is_sane(a) || !desc_is_sane(b) || !desc_is_sane(c))
         return "dimensions and strides must be positive and fit memory";
     int rank = c->rank, i = rank - 2, j = rank - 1;
@@ -59,14 +59,14 @@ static const char *shape_problem(const DnnlDesc *a, const DnnlDesc *b,
         return "a, b and c must have the same rank, 2 or more";
     if (a->dim[i] != c->dim[i] || b->dim[j] != c->dim[j] || a->dim[j] != b->dim[i])
         return "the shapes are not [m,k] [k,n] -> [m,n]";
-    if (bias && !bias_is_sane(bias, c))
+    if (s->bias.rank && !bias_is_sane(&s->bias, c))
         return "a bias must be [n], contiguous, after leading ones";
     return NULL;
 }
 
 /* Takes leading dimension d; false: that of a or b is neither c's nor 1. */
-static bool add_batch(DnnlProblem *p, const DnnlDesc *a, const DnnlDesc *b,
-                      const DnnlDesc *c, int d) {
+static bool add_batch(DnnlProblem *p, const ProductShape *s, int d) {
+    const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
     int64_t n = c->dim[d];
     if ((a->dim[d] != n && a->dim[d] != 1) || (b->dim[d] != n && b->dim[d] != 1))
         return false;
@@ -138,17 +138,15 @@ static void batch_fold(DnnlProblem *p) {
     }
 }
 
-bool dnnl_problem_make(DnnlProblem *p, const DnnlDesc *a, const DnnlDesc *b,
-                       const DnnlDesc *bias, const DnnlDesc *c, bool accumulate,
-                       char *why, size_t size) {
-    *p = (DnnlProblem){.accumulate = accumulate};
-    const char *wrong = shape_problem(a, b, bias, c);
+bool dnnl_problem_make(DnnlProblem *p, const ProductShape *s, char *why, size_t size) {
+    const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
+    *p = (DnnlProblem){
+        .accumulate = s->adds, .bias = s->bias.rank, .bias_dtype = s->bias.dtype};
+    const char *wrong = shape_problem(s);
     if (wrong) return reject(why, size, wrong);
     int i = c->rank - 2, j = c->rank - 1;
     p->m = c->dim[i], p->n = c->dim[j], p->k = a->dim[j];
     p->a.dtype = a->dtype, p->b.dtype = b->dtype, p->c.dtype = c->dtype;
-    p->bias = bias != NULL;
-    if (bias) p->bias_dtype = bias->dtype;
     if (!types_are_known(p))
         return reject(why, size,
                       "a matmul takes f32 (into f32) or bf16 (into f32, bf16)");
@@ -156,7 +154,7 @@ bool dnnl_problem_make(DnnlProblem *p, const DnnlDesc *a, const DnnlDesc *b,
     matrix_set(&p->b, p->k, p->n, b->stride[i], b->stride[j]);
     matrix_set(&p->c, p->m, p->n, c->stride[i], c->stride[j]);
     for (int d = 0; d < i; d++)
-        if (!add_batch(p, a, b, c, d))
+        if (!add_batch(p, s, d))
             return reject(why, size, "a leading dimension of a and b must be c's or 1");
     batch_merge(p);
     batch_fold(p);

@@ -21,9 +21,7 @@ typedef struct DnnlProblem {
 } DnnlProblem;
 
 /* False, and a sentence in `why`, when the operands are no product; see dnnl_matmul_new. */
-bool dnnl_problem_make(DnnlProblem *p, const DnnlDesc *a, const DnnlDesc *b,
-                       const DnnlDesc *bias, const DnnlDesc *c, bool accumulate,
-                       char *why, size_t why_size);
+bool dnnl_problem_make(DnnlProblem *p, const ProductShape *s, char *why, size_t why_size);
 /* c' = b' a'. Without a bias. */
 DnnlProblem dnnl_problem_swap(const DnnlProblem *p);
 

@@ -178,9 +178,7 @@ bool product_code_make(const ProductShape *s, const char *form, int vl, ProductC
     if (own && (rule || f->rows) && pairs_make(s, f, code)) return true;
     memset(code, 0, sizeof *code);
     if ((f && f->rows) || !dnnl_has(s, vl)) return false;
-    code->matmul =
-        dnnl_matmul_new(&s->a, &s->b, s->bias.rank ? &s->bias : NULL, &s->c, s->adds,
-                        s->threads, rule ? DNNL_RULE : f->dnnl, why, why_size);
+    code->matmul = dnnl_matmul_new(s, rule ? DNNL_RULE : f->dnnl, why, why_size);
     return code->matmul != NULL;
 }
 

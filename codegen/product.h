@@ -7,14 +7,6 @@
 #include "codegen/product_choices.h"
 #include "codegen/rows_matmul.h"
 
-/* c (+)= a b + bias, as dnnl_matmul_new takes them. All bytes count in comparisons, so it is
- * made by product_shape_clear. */
-typedef struct ProductShape {
-    DnnlDesc a, b, c, bias; /* bias.rank 0: there is none */
-    int adds, threads;
-    int tiles; /* yes: the CPU has tile registers */
-} ProductShape;
-
 /* A product that generated code does; every byte of one counts when two are compared. */
 typedef struct OwnProduct {
     int64_t few_rows; /* yes: rows, else pairs */

@@ -84,6 +84,13 @@ typedef struct Case {
     DnnlForm how;
 } Case;
 
+static DnnlMatmul *matmul_of(const Case *t, char *why, size_t why_size) {
+    ProductShape s = {
+        .a = t->a, .b = t->b, .c = t->c, .adds = t->accumulate, .threads = t->threads};
+    if (t->with_bias) s.bias = t->bias;
+    return dnnl_matmul_new(&s, t->how, why, why_size);
+}
+
 static double wanted(const Case *t, const Buffer *a, const Buffer *b, const Buffer *bias,
                      double before, const int64_t *at, double *size) {
     int r = t->c.rank;
@@ -106,8 +113,7 @@ static double wanted(const Case *t, const Buffer *a, const Buffer *b, const Buff
  * every element of c, the holes between its rows, the guards, and the inputs. */
 static void run_case(const Case *t, const char *label) {
     char why[256] = "";
-    DnnlMatmul *m = dnnl_matmul_new(&t->a, &t->b, t->with_bias ? &t->bias : NULL, &t->c,
-                                    t->accumulate, t->threads, t->how, why, sizeof why);
+    DnnlMatmul *m = matmul_of(t, why, sizeof why);
     if (!m) test_fail(__FILE__, __LINE__, "%s: %s", label, why);
     EXPECT(strncmp(dnnl_matmul_impl(m), "ref", 3) != 0);
     Buffer a = buffer_for(&t->a), b = buffer_for(&t->b), c = buffer_for(&t->c);
@@ -287,8 +293,7 @@ TEST_LIMIT(large, 300) {
 /* Is there such a kernel for it on this machine? */
 static bool is_there(const Case *t) {
     char why[256];
-    DnnlMatmul *m = dnnl_matmul_new(&t->a, &t->b, t->with_bias ? &t->bias : NULL, &t->c,
-                                    t->accumulate, t->threads, t->how, why, sizeof why);
+    DnnlMatmul *m = matmul_of(t, why, sizeof why);
     dnnl_matmul_free(m);
     return m != NULL;
 }
@@ -318,11 +323,11 @@ TEST_LIMIT(kernels_by_name, 120) {
 TEST(large_products_use_gemm) {
     if (dnnl_version()->major != 2) test_skip("the rule is for oneDNN 2");
     Case t = product(DT_F32, DT_F32, 256, 256, 256, 0, 0);
+    t.accumulate = true;
     char why[256];
     for (int small = 0; small < 2; small++) {
         if (small) t.a.dim[0] = t.c.dim[0] = 31;
-        DnnlMatmul *m =
-            dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, true, 2, DNNL_RULE, why, sizeof why);
+        DnnlMatmul *m = matmul_of(&t, why, sizeof why);
         EXPECT(m);
         bool gemm = strncmp(dnnl_matmul_impl(m), "gemm", 4) == 0;
         EXPECT(gemm == !small || !bf16_works());
@@ -336,8 +341,7 @@ TEST(same_bits_every_time) {
     Buffer a = buffer_for(&t.a), b = buffer_for(&t.b), c = buffer_for(&t.c);
     char *first = malloc(c.bytes);
     for (int i = 0; i < 5; i++) {
-        DnnlMatmul *m =
-            dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, false, 2, DNNL_RULE, why, sizeof why);
+        DnnlMatmul *m = matmul_of(&t, why, sizeof why);
         EXPECT(m);
         void *scratch = aligned_alloc(64, (dnnl_matmul_scratch_bytes(m) + 127) & ~63ul);
         dnnl_matmul_run(m, data_of(&a), data_of(&b), NULL, data_of(&c), scratch);
@@ -351,8 +355,7 @@ TEST(same_bits_every_time) {
 
 static void expect_refused(const Case *t, const char *part) {
     char why[256] = "";
-    DnnlMatmul *m = dnnl_matmul_new(&t->a, &t->b, t->with_bias ? &t->bias : NULL, &t->c,
-                                    t->accumulate, t->threads, t->how, why, sizeof why);
+    DnnlMatmul *m = matmul_of(t, why, sizeof why);
     if (m || !strstr(why, part))
         test_fail(__FILE__, __LINE__, "got '%s', wanted '%s'", m ? "a product" : why,
                   part);
