@@ -84,16 +84,20 @@ void trace_result(Placed *y, const Over *o, int nth, const SeededDim *asked) {
 
 /* ---- calls ---- */
 
-static void meet(Shard *s, const Func *f, const Op *op, const char *what, const Placed *x,
-                 const Value *v, int d, const Placed *y, const Value *w, int e) {
-    SeededDim a = {x->by[d], x->ty, v->name, d}, b = {y->by[e], y->ty, w->name, e};
-    seeds_meet(&(Meeting){s->o, f, op, what}, 0, &a, &b);
+static SeededDim placed_dim(FuncPlacements *p, const Value *v, int d) {
+    const Placed *x = placed(p, v);
+    return (SeededDim){x->by[d], x->ty, v->name, d};
+}
+
+static void meet(const Meeting *at, SeededDim a, SeededDim b) {
+    seeds_meet(at, 0, &a, &b);
 }
 
 /* An argument and its operand are one tensor. In the call that placed it, an argument
  * without a seed of its own gets the seeds of the operand. */
 void meet_argument(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call *c,
                    int i) {
+    const Meeting at = {s->o, p->f, c->op, optab[c->op->kind].name};
     const Value *v = c->op->in[i], *w = c->f->arg[i];
     const Placed *x = placed(p, v);
     Placed *y = placed(callee, w);
@@ -105,7 +109,7 @@ void meet_argument(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Ca
         bool same = x->ty.split[d + slice] == y->ty.split[d];
         if (owner) y->by[d] = y->own && y->ty.split[d] ? y->own : NULL;
         if (!by) continue;
-        meet(s, p->f, c->op, optab[c->op->kind].name, x, v, d + slice, y, w, d);
+        meet(&at, placed_dim(p, v, d + slice), placed_dim(callee, w, d));
         if (owner && same) y->by[d] = by;
     }
 }
@@ -117,16 +121,18 @@ void meet_returns(Shard *s, FuncPlacements *p, int carry) {
         int alias = i < carry ? i : p->f->alias[i];
         if (alias < 0) continue;
         const Value *v = p->f->ret[i], *w = p->f->arg[alias];
-        const char *what =
-            i < carry ? "the next run" : "the argument that a result overwrites";
+        const Meeting at = {s->o, p->f, v->def,
+                            i < carry ? "the next run"
+                                      : "the argument that a result overwrites"};
         for (int d = 0; d < v->ty.rank; d++)
-            meet(s, p->f, v->def, what, placed(p, v), v, d, placed(p, w), w, d);
+            meet(&at, placed_dim(p, v, d), placed_dim(p, w, d));
     }
 }
 
 /* The result of a call, and what it is in the callee. */
 void meet_result(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call *c,
                  int i) {
+    const Meeting at = {s->o, p->f, c->op, optab[c->op->kind].name};
     int alias = i < c->carry ? i : c->f->alias[i], stacked = c->loop && i >= c->carry;
     const Value *w = alias >= 0 ? c->f->arg[alias] : c->f->ret[i], *v = c->op->out[i];
     const Placed *x = placed(callee, w);
@@ -136,6 +142,6 @@ void meet_result(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call
         if (!y->own)
             y->by[d] = y->seed.open_sum || !y->ty.split[d] ? NULL : by;
         else if (d >= stacked)
-            meet(s, p->f, c->op, optab[c->op->kind].name, x, w, d - stacked, y, v, d);
+            meet(&at, placed_dim(callee, w, d - stacked), placed_dim(p, v, d));
     }
 }
