@@ -219,7 +219,8 @@ static void to_stator(Convert *c) {
     CkptTensor *t = source_tensors(c->mem, c->entry, weight_at, c, &n);
     int error = dir_make(c->out);
     if (error) fail(EXIT_CHECKPOINT, "cannot make %s: %s", c->out, strerror(error));
-    if (ckpt_save(c->out, 0, t, n, state_of(c), 0, -1, why, sizeof why) != 0)
+    const CkptSave what = {0, t, n, state_of(c)};
+    if (ckpt_save(c->out, &what, why, sizeof why) != 0)
         fail(EXIT_CHECKPOINT, "cannot write %s: %s", c->out, why);
     ckpt_name(0, name);
     const char *folder = path_join(c->mem, c->out, name);

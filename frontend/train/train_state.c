@@ -123,9 +123,9 @@ bool train_state_save_best(Train *t, const char *dir, double valid_loss) {
     char why[1024] = "";
     watch_task("saving the best checkpoint, of step", t->step, false);
     int error = make_folder(dir, why, sizeof why);
-    if (!error)
-        error = ckpt_save(dir, t->step, t->tensor, t->ntensor,
-                          state_json(t, mem, valid_loss), 1, -1, why, sizeof why);
+    const char *state = state_json(t, mem, valid_loss);
+    const CkptSave what = {t->step, t->tensor, t->ntensor, state, .keep = 1, .spare = -1};
+    if (!error) error = ckpt_save(dir, &what, why, sizeof why);
     if (error > 0)
         report_say(t, "WARNING: no best checkpoint of step %lld: %s; training goes on",
                    (long long)t->step, why);
@@ -145,10 +145,10 @@ void train_state_save(Train *t) {
     int error = make_folder(t->ckpt_dir, why, sizeof why);
     if (!error) {
         make_metrics_anew(t);
-        error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor,
-                          state_json(t, mem, NAN),
-                          (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step,
-                          why, sizeof why);
+        CkptSave what = {t->step, t->tensor, t->ntensor, state_json(t, mem, NAN)};
+        what.keep = (int)t->job.cfg->checkpoint_keep_checkpoint_max;
+        what.spare = t->good_step;
+        error = ckpt_save(t->ckpt_dir, &what, why, sizeof why);
     }
     if (!error) {
         t->saved_step = t->step;

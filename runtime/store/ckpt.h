@@ -34,10 +34,19 @@ typedef struct CkptTensor {
     const char *tensor;
 } CkptTensor;
 
-/* Saves t[n] and rank 0's JSON object state_json (NULL is {}) as dir/step_%08d, then
- * points dir/latest (a text file with the folder's name) to it, then deletes all but the
- * newest `keep` intact checkpoints up to this step (0 keeps all) and that of step `spare`
- * (-1: none), which the caller knows to be good. Returns 0, or an errno
+/* What a rank saves, and which checkpoints stay: the newest `keep` intact ones up to this step (0:
+ * all) and that of step `spare` (-1: none), which the caller knows to be good. */
+typedef struct CkptSave {
+    int64_t step;
+    const CkptTensor *t;
+    int n;
+    const char *state_json; /* rank 0's JSON object; NULL is {} */
+    int keep;
+    int64_t spare;
+} CkptSave;
+
+/* Saves it as dir/step_%08d, then points dir/latest (a text file with the folder's name)
+ * to it, then deletes all that do not stay. Returns 0, or an errno
  * value with a sentence in `why`: nothing of the attempt is left and the older ones are
  * untouched, so the caller may go on and try again. A failure after the rename (latest,
  * deleting) is minus an errno value: the new checkpoint is good nevertheless.
@@ -47,9 +56,7 @@ typedef struct CkptTensor {
  * first holder that writes or sends; `why` has a line on that although 0 is returned,
  * else it is empty. Under a file size limit the process must ignore SIGXFSZ to get EFBIG
  * here. */
-int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
-              const char *state_json, int keep, int64_t spare, char *why,
-              size_t why_size);
+int ckpt_save(const char *dir, const CkptSave *what, char *why, size_t why_size);
 
 /* Fills t[i].data from the newest good checkpoint (largest step) in dir. Each damaged one
  * on the way gets a line in `log` (may be NULL). Leftover .tmp folders that nobody is

@@ -62,9 +62,9 @@ const char *ckpt_of_latest(Arena *mem, const char *path);
 /* Deletes a folder of plain files. EBUSY when a save holds its lock. 0 or errno. */
 int ckpt_remove(int dir_fd, const char *name);
 
-/* One process acts as all ranks, for tests: t[rank] are the tensors of each. */
-int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *const *t,
-                    int n, const char *state_json, char *why, size_t why_size);
+/* One process acts as all ranks, for tests: what[rank] is what each saves. */
+int ckpt_save_ranks(const char *dir, const CkptSave *what, int ranks, char *why,
+                    size_t why_size);
 /* ckpt_load_dir as that rank would do it, alone. */
 void ckpt_load_rank(Arena *mem, const char *folder, int rank, CkptTensor *t, int n);
 

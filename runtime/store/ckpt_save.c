@@ -19,8 +19,8 @@ typedef struct Save {
     char token[CKPT_NAME_BYTES]; /* file in tmp by which ranks know that they see it */
     int dir_fd, tmp_fd;
     CkptGroup group;
-    const CkptTensor *const *t; /* [1], or [ranks] when one process plays all */
-    int n, played;
+    const CkptSave *what; /* [1], or [ranks] when one process plays all */
+    int played;
     bool published;  /* on rank 0: the checkpoint has its name */
     const int *copy; /* of each tensor, that is written; NULL: the first */
     Text table;
@@ -48,7 +48,8 @@ static int agree(Save *s, int error) {
 
 /* Everything that can be wrong with the arguments, before the disk is touched. */
 
-static int check_state(Save *s, const char *state_json) {
+static int check_state(Save *s) {
+    const char *state_json = s->what->state_json;
     s->manifest.state_json = state_json ? state_json : "{}";
     Catch c;
     if (CATCH(c)) {
@@ -64,10 +65,10 @@ static int check_state(Save *s, const char *state_json) {
     return EINVAL;
 }
 
-static int plan_shard(Save *s, int rank, const CkptTensor *t) {
+static int plan_shard(Save *s, int rank, const CkptSave *what) {
     CkptShard *shard = &s->shard[s->nshards++];
     const ShardFile *bad =
-        shard_plan(s->mem, shard, s->manifest.version, rank, t, s->n, s->copy);
+        shard_plan(s->mem, shard, s->manifest.version, rank, what->t, what->n, s->copy);
     if (!bad) return 0;
     snprintf(s->why, s->why_size, "%s: two tensors of one name, or a bad shape",
              bad->as.name);
@@ -79,20 +80,20 @@ static int plan_own(Save *s) {
     int error = 0;
     s->nshards = 0;
     for (int r = 0; r < s->played && !error; r++)
-        error = plan_shard(s, s->played > 1 ? r : s->group.rank, s->t[r]);
+        error = plan_shard(s, s->played > 1 ? r : s->group.rank, &s->what[r]);
     return error;
 }
 
 /* As if the first of copies were written: tells all that is wrong with the tensors. */
 static int plan(Save *s) {
-    const CkptTensor *t = s->t[0];
-    const Mesh *mesh = ckpt_mesh(t, s->n);
-    int stages = ckpt_stages(t, s->n);
+    const CkptTensor *t = s->what->t;
+    int n = s->what->n, stages = ckpt_stages(t, n);
+    const Mesh *mesh = ckpt_mesh(t, n);
     check(!mesh || mesh_ranks(mesh) * stages == s->group.ranks);
-    s->manifest.version = ckpt_all_whole(t, s->n) ? CKPT_WHOLE
-                          : ckpt_by_rows(t, s->n) ? CKPT_STAGES
-                                                  : CKPT_PARTS;
-    s->table = table_text(s->mem, t, s->n, NULL);
+    s->manifest.version = ckpt_all_whole(t, n) ? CKPT_WHOLE
+                          : ckpt_by_rows(t, n) ? CKPT_STAGES
+                                               : CKPT_PARTS;
+    s->table = table_text(s->mem, t, n, NULL);
     s->shard = NEW_ARRAY(s->mem, CkptShard, (size_t)s->group.ranks);
     s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->group.ranks * CKPT_FILES);
     char mine[33];
@@ -152,12 +153,14 @@ static bool see_folder(Save *s) {
 
 /* Where all see one folder, those that hold the same share the writing. */
 static int share_copies(Save *s) {
+    const CkptTensor *t = s->what->t;
+    int n = s->what->n;
     bool shared = false;
-    s->copy = ckpt_share(s->mem, s->t[0], s->n);
-    for (int i = 0; i < s->n; i++) shared |= s->copy[i] > 0;
+    s->copy = ckpt_share(s->mem, t, n);
+    for (int i = 0; i < n; i++) shared |= s->copy[i] > 0;
     if (!shared) return 0;
     if (s->manifest.version != CKPT_STAGES) s->manifest.version = CKPT_SHARED;
-    s->table = table_text(s->mem, s->t[0], s->n, s->copy);
+    s->table = table_text(s->mem, t, n, s->copy);
     return plan_own(s);
 }
 
@@ -172,7 +175,7 @@ static int share_out(Save *s) {
     if (unlinkat(s->tmp_fd, s->token, 0) != 0)
         return give_up(s, errno, "delete", s->token);
     for (int r = 1; r < s->group.ranks; r++) {
-        error = s->group.remote[r] ? plan_shard(s, r, s->t[0]) : 0;
+        error = s->group.remote[r] ? plan_shard(s, r, s->what) : 0;
         if (error) return error;
     }
     return 0;
@@ -301,21 +304,21 @@ static int delete_one(Save *s, const char *name) {
 }
 
 /* Damaged ones do not count towards `keep`; steps after this one are not touched. */
-static int delete_older(Save *s, int keep, int64_t spare) {
+static int delete_older(Save *s) {
     CkptEntry *e;
     int n, intact = 0;
-    if (keep == 0) return 0;
+    if (!s->what->keep) return 0;
     int error = ckpt_list(s->mem, s->dir, &e, &n);
     if (error) return give_up(s, error, "list", "");
     for (int i = 0; i < n; i++) {
         Manifest m;
         if (e[i].tmp || e[i].step > s->manifest.step) continue;
-        if (intact < keep) {
+        if (intact < s->what->keep) {
             const char *folder = path_join(s->mem, s->dir, e[i].name);
             intact += e[i].step == s->manifest.step || !manifest_read(s->mem, folder, &m);
             continue;
         }
-        int failed = e[i].step == spare ? 0 : delete_one(s, e[i].name);
+        int failed = e[i].step == s->what->spare ? 0 : delete_one(s, e[i].name);
         if (failed && !error) error = failed;
     }
     return error;
@@ -336,10 +339,10 @@ static int finish_on_root(Save *s) {
     return s->published ? -error : error;
 }
 
-static int tidy_on_root(Save *s, int keep, int64_t spare) {
+static int tidy_on_root(Save *s) {
     if (!is_root(s)) return 0;
     int error = point_latest(s);
-    return -(error ? error : delete_older(s, keep, spare));
+    return -(error ? error : delete_older(s));
 }
 
 /* Nothing but a failed attempt, or the old one after an exchange, is .tmp now. */
@@ -360,9 +363,9 @@ static int watched(Save *s, int (*work)(Save *s)) {
     return error;
 }
 
-static int save(Save *s, const char *state_json, int keep, int64_t spare) {
+static int save(Save *s) {
     int error = plan(s);
-    if (!error) error = check_state(s, state_json);
+    if (!error) error = check_state(s);
     error = agree(s, error);
     if (error) return error;
     error = agree(s, watched(s, make_on_root));
@@ -372,7 +375,7 @@ static int save(Save *s, const char *state_json, int keep, int64_t spare) {
     if (!error) gather_files(s);
     if (!error) error = agree(s, watched(s, finish_on_root));
     remove_tmp(s);
-    if (!error) error = agree(s, tidy_on_root(s, keep, spare));
+    if (!error) error = agree(s, tidy_on_root(s));
     if (s->dir_fd >= 0) close(s->dir_fd);
     return error;
 }
@@ -386,43 +389,36 @@ static void say_far(const Save *s) {
                  s->group.remote_host, s->dir);
 }
 
-static int save_as(Save s, const char *state_json, int keep, int64_t spare) {
+static int save_as(Save s) {
+    check(s.what->step >= 0 && s.what->n >= 0 && s.what->keep >= 0);
+    check(s.played > 0 && s.why_size > 0);
+    s.manifest.step = s.what->step;
     s.mem = arena_new();
     s.dir_fd = s.tmp_fd = -1;
     s.why[0] = 0;
     ckpt_name(s.manifest.step, s.name);
     snprintf(s.tmp, sizeof s.tmp, "%s.tmp", s.name);
-    int error = save(&s, state_json, keep, spare);
+    int error = save(&s);
     if (!error) say_far(&s);
     arena_free(s.mem);
     return error;
 }
 
-int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
-              const char *state_json, int keep, int64_t spare, char *why,
-              size_t why_size) {
-    check(step >= 0 && n >= 0 && keep >= 0 && why_size > 0);
-    Save s = {.dir = dir,
-              .group = group_of_comm(),
-              .t = &t,
-              .n = n,
-              .played = 1,
-              .manifest = {.step = step},
-              .why = why,
-              .why_size = why_size};
-    return save_as(s, state_json, keep, spare);
+int ckpt_save(const char *dir, const CkptSave *what, char *why, size_t why_size) {
+    return save_as((Save){.dir = dir,
+                          .group = group_of_comm(),
+                          .what = what,
+                          .played = 1,
+                          .why = why,
+                          .why_size = why_size});
 }
 
-int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *const *t,
-                    int n, const char *state_json, char *why, size_t why_size) {
-    check(step >= 0 && n >= 0 && ranks > 0 && why_size > 0);
-    Save s = {.dir = dir,
-              .group = group_alone(0, ranks),
-              .t = t,
-              .n = n,
-              .played = ranks,
-              .manifest = {.step = step},
-              .why = why,
-              .why_size = why_size};
-    return save_as(s, state_json, 0, -1);
+int ckpt_save_ranks(const char *dir, const CkptSave *what, int ranks, char *why,
+                    size_t why_size) {
+    return save_as((Save){.dir = dir,
+                          .group = group_alone(0, ranks),
+                          .what = what,
+                          .played = ranks,
+                          .why = why,
+                          .why_size = why_size});
 }

@@ -17,8 +17,9 @@
 
 static int save(Crowd *c, int64_t step, int keep, char why[1024]) {
     crowd_fill(c, step);
-    return ckpt_save("ckpt", step, c->t[comm_rank()], TENSORS,
-                     comm_rank() ? "{}" : SAVE_STATE, keep, -1, why, 1024);
+    const CkptSave what = {
+        step, c->t[comm_rank()], TENSORS, comm_rank() ? "{}" : SAVE_STATE, keep, -1};
+    return ckpt_save("ckpt", &what, why, 1024);
 }
 
 static void save_good(Crowd *c, int64_t step, int keep) {

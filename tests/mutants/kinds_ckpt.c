@@ -117,11 +117,11 @@ static void make_one(Arena *mem, const char *dir, int strategy, int64_t step) {
     enum { NO_LARGE = TENSORS - 1 };
     char why[512];
     Crowd *c = crowd_new(&strategies[strategy]);
-    const CkptTensor **t = NEW_ARRAY(mem, const CkptTensor *, (size_t)c->ranks);
+    CkptSave *of_rank = NEW_ARRAY(mem, CkptSave, (size_t)c->ranks);
     crowd_fill(c, step);
-    for (int r = 0; r < c->ranks; r++) t[r] = c->t[r];
-    if (ckpt_save_ranks(dir, step, c->ranks, t, NO_LARGE, state, why, sizeof why))
-        die("%s", why);
+    for (int r = 0; r < c->ranks; r++)
+        of_rank[r] = (CkptSave){step, c->t[r], NO_LARGE, state};
+    if (ckpt_save_ranks(dir, of_rank, c->ranks, why, sizeof why)) die("%s", why);
 }
 
 /* path/STRATEGY/step_00000001 and 2. */

@@ -63,7 +63,7 @@ static int save(const char *dir, int64_t step, int n, int keep, char why[256]) {
     char state[64];
     model_fill(m, step);
     snprintf(state, sizeof state, "{\"consumed\": %lld}", (long long)step * 100);
-    int error = ckpt_save(dir, step, m->t, n, state, keep, -1, why, 256);
+    int error = ckpt_save(dir, &(CkptSave){step, m->t, n, state, keep, -1}, why, 256);
     free(m);
     return error;
 }
@@ -124,7 +124,7 @@ TEST(round_trip) {
     EXPECT(w[0] == 120 && w[4] == 124);
     char why[256];
     Model *m = model_new();
-    EXPECT_INT(ckpt_save(dir, 13, m->t, ALL, NULL, 0, -1, why, sizeof why), 0);
+    EXPECT_INT(ckpt_save(dir, &(CkptSave){13, m->t, ALL}, why, sizeof why), 0);
     char *state;
     ckpt_load_dir(arena_new(), in(dir, "step_00000013"), m->t, ALL, &state, NULL);
     EXPECT_STR(state, "{}");
@@ -185,8 +185,8 @@ TEST(saves_a_step_again) {
     Model *m = model_new();
     char why[256];
     model_fill(m, 77);
-    EXPECT_INT(
-        ckpt_save(dir, 5, m->t, SMALL, "{\"consumed\": 1}", 0, -1, why, sizeof why), 0);
+    const CkptSave what = {5, m->t, SMALL, "{\"consumed\": 1}"};
+    EXPECT_INT(ckpt_save(dir, &what, why, sizeof why), 0);
     save_ok(dir, 5, SMALL, 1);
     EXPECT_STR(listing(dir), "latest step_00000005 ");
     EXPECT_INT(load(dir, SMALL, NULL), 5);
@@ -309,12 +309,14 @@ TEST(bad_arguments) {
     char why[256];
     Model *m = model_new();
     const char *dir = in(temp_dir(), "c");
-    EXPECT_INT(ckpt_save(dir, 1, m->t, ALL, "{\"a\":NaN}", 0, -1, why, sizeof why),
-               EINVAL);
+    CkptSave what = {1, m->t, ALL, "{\"a\":NaN}"};
+    EXPECT_INT(ckpt_save(dir, &what, why, sizeof why), EINVAL);
     EXPECT_PART(why, "state to save is not valid JSON");
-    EXPECT_INT(ckpt_save(dir, 1, m->t, ALL, "[]", 0, -1, why, sizeof why), EINVAL);
+    what.state_json = "[]";
+    EXPECT_INT(ckpt_save(dir, &what, why, sizeof why), EINVAL);
     m->t[1].file = CKPT_MODEL;
-    EXPECT_INT(ckpt_save(dir, 1, m->t, ALL, "{}", 0, -1, why, sizeof why), EINVAL);
+    what.state_json = "{}";
+    EXPECT_INT(ckpt_save(dir, &what, why, sizeof why), EINVAL);
     EXPECT_PART(why, "two tensors of one name");
     EXPECT(!file_exists(dir));
     spit(dir, "x", 1);

@@ -48,8 +48,9 @@ static void save_in_parts(Arena *mem, const char *from, const char *to, bool cop
             memcpy(t[r][i].dim, whole->dim, sizeof whole->dim);
         }
     }
-    int error = ckpt_save_ranks(to, 0, RANKS, (const CkptTensor *const *)t, s->n,
-                                m.state_json, why, sizeof why);
+    CkptSave what[RANKS];
+    for (int r = 0; r < RANKS; r++) what[r] = (CkptSave){0, t[r], s->n, m.state_json};
+    int error = ckpt_save_ranks(to, what, RANKS, why, sizeof why);
     if (error) test_fail(__FILE__, __LINE__, "%s", why);
     EXPECT(!file_exists(path_join(mem, to, "step_00000000/model.safetensors")));
 }

@@ -22,11 +22,12 @@ static void expect_rank(const Crowd *c, int rank, int64_t step, int n) {
 
 static void crowd_save(const char *dir, int strategy, int64_t step, int n) {
     Crowd *c = crowd_new(&strategies[strategy]);
-    const CkptTensor *t[MAX_PLAYED];
+    CkptSave of_rank[MAX_PLAYED];
     char why[256];
     crowd_fill(c, step);
-    for (int r = 0; r < c->ranks; r++) t[r] = c->t[r];
-    if (ckpt_save_ranks(dir, step, c->ranks, t, n, "{\"a\": 1}", why, sizeof why))
+    for (int r = 0; r < c->ranks; r++)
+        of_rank[r] = (CkptSave){step, c->t[r], n, "{\"a\": 1}"};
+    if (ckpt_save_ranks(dir, of_rank, c->ranks, why, sizeof why))
         test_fail(__FILE__, __LINE__, "%s", why);
 }
 

@@ -194,7 +194,7 @@ static void save_new(Arena *mem, const char *yaml, const char *dir) {
     char *state =
         arena_printf(mem, "{\"model\": %s}", model_spec_json(mem, &spec, false));
     EXPECT_INT(dir_make(dir), 0);
-    EXPECT_INT(ckpt_save(dir, 4, t, n, state, 0, -1, why, sizeof why), 0);
+    EXPECT_INT(ckpt_save(dir, &(CkptSave){4, t, n, state}, why, sizeof why), 0);
 }
 
 TEST(models_that_hugging_face_has_not) {
@@ -210,8 +210,8 @@ TEST(models_that_hugging_face_has_not) {
     PREDICT(dir, "--prompt", "a");
     worked();
     EXPECT(!strncmp(printed, "a", 1));
-    EXPECT_INT(ckpt_save(dir, 6, NULL, 0, "{\"model\": null}", 0, -1, why, sizeof why),
-               0);
+    const CkptSave none = {6, .state_json = "{\"model\": null}"};
+    EXPECT_INT(ckpt_save(dir, &none, why, sizeof why), 0);
     PREDICT(dir, "--prompt", "a");
     refused(EXIT_CHECKPOINT, "model.file");
     arena_free(mem);

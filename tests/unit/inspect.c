@@ -167,8 +167,8 @@ static void save_keeping(const char *dir, int64_t step, float last, int keep) {
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},
                       {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER}};
     char why[256];
-    EXPECT_INT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", keep, -1, why, sizeof why),
-               0);
+    const CkptSave what = {step, t, 2, "{\"seed\": 42}", keep, -1};
+    EXPECT_INT(ckpt_save(dir, &what, why, sizeof why), 0);
 }
 
 static void save_numbers(const char *dir, int64_t step, float last) {
@@ -227,9 +227,9 @@ static void save_parts(Arena *mem, const char *dir) {
     EXPECT(!layout_make(mem, &mesh, &whole, NULL, 0, &l));
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL, &l},
                       {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER, &l}};
-    const CkptTensor *of_rank[] = {t, t};
+    const CkptSave of_rank[] = {{5, t, 2, "{}"}, {5, t, 2, "{}"}};
     char why[256];
-    EXPECT_INT(ckpt_save_ranks(dir, 5, 2, of_rank, 2, "{}", why, sizeof why), 0);
+    EXPECT_INT(ckpt_save_ranks(dir, of_rank, 2, why, sizeof why), 0);
 }
 
 /* The manifest with the checksum that the file has now, sealed again. */
