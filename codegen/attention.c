@@ -144,9 +144,9 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "start", &work, 1);
     AttnRange range = attn_range(a, &origin, p.i0, p.rows);
     range = attn_part(a, range, a->bk, emit_param(e, 4));
-    at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, p.b, p.i0, p.rows);
+    at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, &p);
     at.rng = emit_slot(a->e, ctx, FORWARD_RNG);
-    if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, p.b, p.h, p.i0);
+    if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, &p);
     at.ahead = attn_ahead(a, &origin, p.i0);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);

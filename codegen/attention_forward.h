@@ -56,11 +56,6 @@ void attn_finish_emit(const Attn *a);
 LLVMValueRef attn_kept_keys(const Attn *a, LLVMValueRef work, LLVMValueRef from);
 LLVMValueRef attn_kept_values(const Attn *a, LLVMValueRef work, LLVMValueRef from);
 
-/* A block of queries of one head: the sequence, the head, its first query and how many
- * there are; the row of the first in lse, and elements in q and o, k and v. */
-typedef struct AttnPlace {
-    LLVMValueRef b, h, i0, rows, row, q_at, kv_at;
-} AttnPlace;
 AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block);
 /* Results of `rows` queries from number `from` of the place on. */
 void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnPlace *p,

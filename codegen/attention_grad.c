@@ -287,9 +287,9 @@ static void queries_emit(const Attn *a) {
     row = emit_add(e, emit_mul(e, row, heads), h);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
     Block b = {.work = work, .rows = rows, .rng = emit_slot(a->e, ctx, SLOT_RNG)};
-    b.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, batch, i0, rows);
-    b.index =
-        s->dropout > 0 ? attn_number(a, b.rng, &origin, batch, h, i0) : emit_i64(e, 0);
+    const AttnPlace place = {batch, h, i0, rows};
+    b.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, &place);
+    b.index = s->dropout > 0 ? attn_number(a, b.rng, &origin, &place) : emit_i64(e, 0);
     b.ahead = attn_ahead(a, &origin, i0);
     set_tensors(a, &b, ctx, at, kv);
     b.dq = query_sums(a, ctx, work, at, emit_param(e, 8));

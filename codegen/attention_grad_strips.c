@@ -344,7 +344,8 @@ static void queries_emit(const Attn *a) {
               attn_element(a, emit_slot(a->e, ctx, SLOT_DQ), at)};
     Queries q = {.a = a, .x = scratch_of(s), .work = work};
     q.left = emit_sub(e, tq, i0);
-    q.at = attn_strip_masks_of(a, ctx, SLOT_RNG, SLOT_FIRST, &origin, b, h, i0, rows);
+    const AttnPlace place = {b, h, i0, rows};
+    q.at = attn_strip_masks_of(a, ctx, SLOT_RNG, SLOT_FIRST, &origin, &place);
     AttnRange range = attn_range(a, &origin, i0, rows);
     Loop n;
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);

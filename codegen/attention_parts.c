@@ -252,14 +252,13 @@ AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
 }
 
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
-                         LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0) {
+                         const AttnPlace *p) {
     Emit *e = a->e;
-    const Part *p = &a->part;
-    LLVMValueRef index[] = {b, h, emit_add(e, at->q, i0), at->k};
-    LLVMValueRef number = rng_micro_element(e, rng, type_count(&p->whole));
-    number = emit_add(e, number, part_base(e, p));
+    LLVMValueRef index[] = {p->b, p->h, emit_add(e, at->q, p->i0), at->k};
+    LLVMValueRef number = rng_micro_element(e, rng, type_count(&a->part.whole));
+    number = emit_add(e, number, part_base(e, &a->part));
     for (int d = 0; d < ARRAY_LEN(index); d++) {
-        LLVMValueRef step = emit_i64(e, part_step(p, d));
+        LLVMValueRef step = emit_i64(e, part_step(&a->part, d));
         number = emit_add(e, number, emit_mul(e, index[d], step));
     }
     return number;
@@ -305,10 +304,11 @@ void attn_within_emit(const Attn *a) {
 }
 
 AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOrigin *at,
-                         LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows) {
-    AttnQueries q = {NULL, rows, at->k};
+                         const AttnPlace *p) {
+    AttnQueries q = {NULL, p->rows, at->k};
     if (!a->s.within) return q;
-    LLVMValueRef row = emit_add(a->e, emit_mul(a->e, b, emit_i64(a->e, a->s.tq)), i0);
+    LLVMValueRef row = emit_mul(a->e, p->b, emit_i64(a->e, a->s.tq));
+    row = emit_add(a->e, row, p->i0);
     q.first = emit_gep(a->e, a->e->i32, emit_slot(a->e, ctx, slot), row);
     return q;
 }

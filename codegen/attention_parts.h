@@ -93,9 +93,14 @@ typedef struct AttnOrigin {
 /* Of sequence b, read through the pointers in two slots; 0 when nothing needs positions. */
 AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
                        LLVMValueRef b);
-/* Number in the step of the probability of key 0 for query i0 of head h of sequence b. */
+/* A block of queries of one head: the sequence, the head, its first query and how many
+ * there are; the row of the first in lse, and elements in q and o, k and v. */
+typedef struct AttnPlace {
+    LLVMValueRef b, h, i0, rows, row, q_at, kv_at;
+} AttnPlace;
+/* Number in the step of the probability of key 0 for the first query of a place. */
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
-                         LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0);
+                         const AttnPlace *p);
 /* Keys [from, to) that the block of queries from i0 reads, from the start of a block of
  * keys on; none when from >= to. */
 typedef struct AttnRange {
@@ -113,9 +118,9 @@ void attn_within_emit(const Attn *a);
 typedef struct AttnQueries {
     LLVMValueRef first, rows, k_at;
 } AttnQueries;
-/* &first[b, i0] from slot `slot`, or NULL. */
+/* Of a place: `first` is &first[b, i0] from slot `slot`, or NULL. */
 AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOrigin *at,
-                         LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows);
+                         const AttnPlace *p);
 /* Into how many parts the keys are split so that all threads have work, where there would
  * only be `items` pieces of it; 1 where these are enough, or it is not worth it. */
 int64_t attn_key_parts(const AttnShape *s, int64_t items);

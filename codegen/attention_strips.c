@@ -169,8 +169,7 @@ void attn_strips_emit(const Attn *a) {
     Queries q = {.a = a, .x = attn_forward_scratch(a), .work = work};
     q.keys = attn_kept_keys(a, work, zero);
     q.values = attn_kept_values(a, work, zero);
-    q.at = attn_strip_masks_of(a, ctx, FORWARD_RNG, FORWARD_FIRST, &origin, p.b, p.h,
-                               p.i0, p.rows);
+    q.at = attn_strip_masks_of(a, ctx, FORWARD_RNG, FORWARD_FIRST, &origin, &p);
     LLVMValueRef rows = attn_element(a, emit_slot(a->e, ctx, FORWARD_Q), p.q_at);
     Loop n;
     attn_fetch(a, rows, p.rows, a->q_row);

@@ -142,11 +142,11 @@ StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows) {
 }
 
 StripMasks attn_strip_masks_of(const Attn *a, LLVMValueRef ctx, int rng, int first,
-                               const AttnOrigin *origin, LLVMValueRef b, LLVMValueRef h,
-                               LLVMValueRef i0, LLVMValueRef rows) {
-    StripMasks m = {.ahead = attn_ahead(a, origin, i0), .rng = emit_slot(a->e, ctx, rng)};
-    m.queries = attn_queries(a, ctx, first, origin, b, i0, rows);
-    if (a->s.dropout > 0) m.number = attn_number(a, m.rng, origin, b, h, i0);
+                               const AttnOrigin *origin, const AttnPlace *p) {
+    StripMasks m = {.ahead = attn_ahead(a, origin, p->i0),
+                    .rng = emit_slot(a->e, ctx, rng)};
+    m.queries = attn_queries(a, ctx, first, origin, p);
+    if (a->s.dropout > 0) m.number = attn_number(a, m.rng, origin, p);
     return m;
 }
 

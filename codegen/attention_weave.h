@@ -48,10 +48,9 @@ typedef struct StripMasks {
     LLVMValueRef ahead, number, rng;
     AttnQueries queries;
 } StripMasks;
-/* Of block b of queries from i0 on, of head h; rng, first: slots. */
+/* rng, first: slots. */
 StripMasks attn_strip_masks_of(const Attn *a, LLVMValueRef ctx, int rng, int first,
-                               const AttnOrigin *origin, LLVMValueRef b, LLVMValueRef h,
-                               LLVMValueRef i0, LLVMValueRef rows);
+                               const AttnOrigin *origin, const AttnPlace *p);
 /* Where pair i of keys begins in a strip of pairs, in words; and two vectors of f32 to pairs there,
  * rounded for bf16, else each part. */
 int64_t attn_pair_at(const Attn *a, int64_t i);
