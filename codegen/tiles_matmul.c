@@ -90,17 +90,15 @@ static void fetch_across(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
             emit_prefetch(e, emit_at(e, e->i8, at, x * stride + byte), false, 3);
 }
 
-/* Words w and on of 16 rows of A from `row` on, r rows behind the first one packed, to the tile
- * they have: word l of the block of k. */
-static void pack_tile(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMValueRef row,
-                      LLVMValueRef r, LLVMValueRef word, LLVMValueRef l, bool tail) {
+/* The tile that 16 rows of A have, r rows behind the first one packed, of words l and on. */
+static LLVMValueRef tile_at(const Tiles2d *t, LLVMValueRef to, LLVMValueRef r,
+                            LLVMValueRef l) {
     Emit *e = t->p.e;
     LLVMValueRef wide = emit_i64(e, TILES_WIDE);
     LLVMValueRef at = emit_mul(e, emit_rem(e, r, wide), emit_i64(e, TILE_SIDE));
     at = emit_plus(e, emit_plus(e, at, l, TILES_WIDE * t->p.parts), emit_div(e, r, wide),
                    t->a_block);
-    pairs_pack_a_tile(&t->p, a, emit_gep(e, e->f32, to, at), emit_add(e, row, r),
-                      emit_add(e, word, l), tail);
+    return emit_gep(e, e->f32, to, at);
 }
 
 /* Of 16 rows behind those of now the lines that have the same words. */
@@ -139,7 +137,9 @@ static void pack_rows(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMVal
         loop_begin(e, &l[!across], lo[!across], hi[!across], TILE_SIDE, 0, NULL);
         if (!across && !tail)
             fetch_along(t, a, emit_add(e, row, l[0].i), emit_add(e, word, l[1].i));
-        pack_tile(t, a, to, row, l[0].i, word, l[1].i, tail);
+        LLVMValueRef tile = tile_at(t, to, l[0].i, l[1].i);
+        pairs_pack_a_tile(p, a, tile, emit_add(e, row, l[0].i), emit_add(e, word, l[1].i),
+                          tail);
         loop_end(e, &l[!across], NULL);
         loop_end(e, &l[across], NULL);
     }
