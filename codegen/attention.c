@@ -92,7 +92,8 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
         attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
         k = k_rows;
     }
-    attn_block_scores(a, k, b->packed, b->scores, keys, ahead, from, &b->queries);
+    attn_call(a, "scores", (LLVMValueRef[]){k, b->packed, b->scores, keys}, 4);
+    attn_block_masks(a, b->scores, keys, ahead, from, &b->queries);
     LLVMValueRef rounded = emit_at(e, e->f32, b->work, x.p);
     LLVMValueRef soft[] = {b->scores,
                            keys,

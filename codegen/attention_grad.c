@@ -201,8 +201,9 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueR
     LLVMValueRef work = b->work;
     LLVMValueRef s = scratch_at(a, work, x.s), ds = scratch_at(a, work, x.ds);
     Operands o = a->narrow ? in_scratch(a, b, j0, keys) : in_memory(a, b, j0, keys);
-    attn_block_scores(a, o.k, scratch_at(a, work, x.q), s, keys,
-                      emit_add(e, b->ahead, j0), j0, &b->queries);
+    LLVMValueRef ahead = emit_add(e, b->ahead, j0), packed = scratch_at(a, work, x.q);
+    attn_call(a, "scores", (LLVMValueRef[]){o.k, packed, s, keys}, 4);
+    attn_block_masks(a, s, keys, ahead, j0, &b->queries);
     LLVMValueRef dp[] = {o.v, scratch_at(a, work, x.out), ds, keys};
     attn_call(a, "values", dp, 4);
     LLVMValueRef soft[] = {s, ds, work, keys, b->rng, emit_add(e, b->index, j0)};

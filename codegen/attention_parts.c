@@ -313,13 +313,6 @@ AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOr
     return q;
 }
 
-void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
-                       LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
-                       const AttnQueries *q) {
-    attn_call(a, "scores", (LLVMValueRef[]){k, packed, s, keys}, 4);
-    attn_block_masks(a, s, keys, ahead, j0, q);
-}
-
 void attn_block_masks(const Attn *a, LLVMValueRef s, LLVMValueRef keys,
                       LLVMValueRef ahead, LLVMValueRef j0, const AttnQueries *q) {
     Emit *e = a->e;

@@ -70,8 +70,8 @@ void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRe
 /* Words from key to key as products find keys and values. */
 int64_t attn_key_row(const Attn *a);
 /* name.PART(x, packed, s, keys): S = x[keys][words] packed[words][bq]. With bf16 x is in
- * scratch, unless rows_in_place; with f32 the packed factor has been multiplied by scale
- * already. */
+ * scratch, unless rows_in_place, and S lacks a->times; with f32 the packed factor has been
+ * multiplied by scale already. */
 void attn_scores_emit(const Attn *a, const char *part);
 /* A vector of a block's scores times what they still lack; and x less than that. */
 LLVMValueRef attn_times(const Attn *a, LLVMValueRef score);
@@ -108,7 +108,7 @@ typedef struct AttnRange {
 } AttnRange;
 AttnRange attn_range(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
                      LLVMValueRef rows);
-/* By how many positions key 0 is ahead of query i0, for attn_block_scores; may be
+/* By how many positions key 0 is ahead of query i0, for attn_block_masks; may be
  * negative. */
 LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0);
 /* name.within(s, keys, first, at, rows): the same where position at + r is before first[l]. */
@@ -134,12 +134,8 @@ void attn_add_emit(const Attn *a, int to, int work, int64_t at);
 /* Part `part` of a->parts of the keys of the range, in whole blocks of `block` from its
  * start on. */
 AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part);
-/* Scores of one block of keys from j0 on; with bf16 not multiplied by a->times yet. They are masked
- * where the block crosses the diagonal, the edge of the window or the start of a document, which
- * attn_block_masks does alone. */
-void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
-                       LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
-                       const AttnQueries *q);
+/* Masks the scores of one block of keys from j0 on, where the block crosses the diagonal, the edge
+ * of the window or the start of a document. */
 void attn_block_masks(const Attn *a, LLVMValueRef s, LLVMValueRef keys,
                       LLVMValueRef ahead, LLVMValueRef j0, const AttnQueries *q);
 
