@@ -319,8 +319,8 @@ static double weights_seconds(const Timing *t, const Probe *p, const FuncSizes *
     double seconds = 0;
     for (int i = 0; i < s->func[f].n; i++) {
         const OpSize *x = &s->func[f].size[i];
-        bool sums =
-            p->size[1].func[f].size[i].n.summed > p->size[0].func[f].size[i].n.summed;
+        bool sums = p->size[1].func[f].size[i].n.product.summed >
+                    p->size[0].func[f].size[i].n.product.summed;
         if (x->kind == SIZE_PRODUCT && sums)
             seconds += t->stretch * op_size_seconds(t->m, t->rank, x);
     }
@@ -353,8 +353,8 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b) {
     for (int i = p->begin + 1; i < p->end; i++) {
         const OpSize *x = &model->size[i];
         if (x->kind != SIZE_PRODUCT) continue;
-        bool sums = p->size[1].func[p->model].size[i].n.summed >
-                    p->size[0].func[p->model].size[i].n.summed;
+        bool sums = p->size[1].func[p->model].size[i].n.product.summed >
+                    p->size[0].func[p->model].size[i].n.product.summed;
         double seconds = op_size_seconds(t.m, t.rank, x);
         head_products += seconds;
         head_weights += sums ? seconds : 0;

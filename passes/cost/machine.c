@@ -100,9 +100,8 @@ static double share_of_sizes(const double *x, int n, double at, int *i) {
     return (1 / x[*i] - 1 / at) / (1 / x[*i] - 1 / x[*i + 1]);
 }
 
-static double table_rate(const ProductTable *t, double rows, double columns,
-                         double summed) {
-    const double at[3] = {rows, columns, summed};
+static double table_rate(const ProductTable *t, const ProductSize *s) {
+    const double at[3] = {s->rows, s->columns, s->summed};
     int first[3];
     double share[3], rate = 0;
     for (int d = 0; d < 3; d++)
@@ -132,27 +131,25 @@ static const ProductTable *find_table(const MachineRank *r, DType type,
     return any;
 }
 
-static bool is_aligned(const Machine *m, double rows, double columns, double summed) {
+static bool is_aligned(const Machine *m, const ProductSize *s) {
     if (!m->aligned) return true;
-    return !(fmod(rows, m->aligned) > 0 || fmod(columns, m->aligned) > 0 ||
-             fmod(summed, m->aligned) > 0);
+    return !(fmod(s->rows, m->aligned) > 0 || fmod(s->columns, m->aligned) > 0 ||
+             fmod(s->summed, m->aligned) > 0);
 }
 
 static double formula_rate(const Machine *m, const MachineRank *r, DType type,
-                           double rows, double columns, double summed) {
+                           const ProductSize *s) {
     double reached = m->reached;
-    if (!is_aligned(m, rows, columns, summed)) reached *= m->unaligned;
-    return machine_peak(r, type) * reached * rows / (rows + m->half) * columns /
-           (columns + m->half) * summed / (summed + m->half);
+    if (!is_aligned(m, s)) reached *= m->unaligned;
+    return machine_peak(r, type) * reached * s->rows / (s->rows + m->half) * s->columns /
+           (s->columns + m->half) * s->summed / (s->summed + m->half);
 }
 
 double machine_product_seconds(const Machine *m, const MachineRank *r, DType type,
-                               ProductForm form, double batch, double rows,
-                               double columns, double summed) {
+                               ProductForm form, const ProductSize *s) {
     const ProductTable *t = find_table(r, type, form);
-    double rate = t ? table_rate(t, rows, columns, summed)
-                    : formula_rate(m, r, type, rows, columns, summed);
-    return 2 * batch * rows * columns * summed / rate;
+    double rate = t ? table_rate(t, s) : formula_rate(m, r, type, s);
+    return 2 * s->batch * s->rows * s->columns * s->summed / rate;
 }
 
 double machine_peak(const MachineRank *r, DType type) {

@@ -145,10 +145,13 @@ const MachineRank *machine_rank(const Machine *m, int ranks, int threads);
  * own are at work. Who else shares the cores is not in it. */
 const MachineRank *machine_rank_of(const Machine *m, int ranks, int threads);
 
-/* Seconds of a product: `batch` times rows x columns, summed over `summed`. */
+/* `batch` times rows x columns, summed over `summed`. */
+typedef struct ProductSize {
+    double batch, rows, columns, summed;
+} ProductSize;
+/* Seconds of a product. */
 double machine_product_seconds(const Machine *m, const MachineRank *r, DType type,
-                               ProductForm form, double batch, double rows,
-                               double columns, double summed);
+                               ProductForm form, const ProductSize *size);
 /* Flops a second that products of such numbers reach at most. */
 double machine_peak(const MachineRank *r, DType type);
 /* Bytes a second of an op that moves so many, none of which it overwrites. */

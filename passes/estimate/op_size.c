@@ -41,10 +41,9 @@ static void size_product(const SizeScale *scale, const Op *op, OpSize *s) {
     Matmul p;
     if (!op_dims(op, &d) || matmul_of(&d, &p)) return;
     s->form = form_of(&p);
-    s->n.batch = product_of(scale, p.batch, p.nbatch);
-    s->n.rows = (double)scaled(scale, p.m.size);
-    s->n.columns = (double)scaled(scale, p.n.size);
-    s->n.summed = (double)scaled(scale, p.k.size);
+    s->n.product = (ProductSize){
+        product_of(scale, p.batch, p.nbatch), (double)scaled(scale, p.m.size),
+        (double)scaled(scale, p.n.size), (double)scaled(scale, p.k.size)};
 }
 
 static double elements_of(const SizeScale *scale, const Op *op) {
@@ -178,9 +177,8 @@ void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
 /* ---- seconds ---- */
 
 static double product_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
-    if (s->n.rows > 0)
-        return machine_product_seconds(m, r, s->type, s->form, s->n.batch, s->n.rows,
-                                       s->n.columns, s->n.summed);
+    if (s->n.product.rows > 0)
+        return machine_product_seconds(m, r, s->type, s->form, &s->n.product);
     return s->n.flops / (m->reached * machine_peak(r, s->type));
 }
 

@@ -23,10 +23,10 @@ typedef struct ElementCount {
 
 /* Numbers that grow with the micro-batch: doubles alone, since a search reckons them one by one. */
 typedef struct OpNumbers {
-    double batch, rows, columns, summed; /* of a product */
-    double flops, first;                 /* elements of the first operand */
-    double bytes;                        /* moved; of a collective what a rank sends */
-    double overwritten; /* of these: results that are written where an operand was */
+    ProductSize product;
+    double flops, first; /* elements of the first operand */
+    double bytes;        /* moved; of a collective what a rank sends */
+    double overwritten;  /* of these: results that are written where an operand was */
     double between; /* bytes that its function moves from one run of the op to the next */
 } OpNumbers;
 

@@ -182,15 +182,18 @@ TEST(products_lie_between_the_points_of_their_table) {
     ProductTable t = {DT_F32, FORM_NN, 2, size, rate};
     MachineRank r = {.ranks = 1, .flops = {8e9, 9e9}, .product = &t, .nproducts = 1};
     Machine m = machine_plain;
-    double at = machine_product_seconds(&m, &r, DT_F32, FORM_NN, 1, 100, 20, 30);
+    double at =
+        machine_product_seconds(&m, &r, DT_F32, FORM_NN, &(ProductSize){1, 100, 20, 30});
     EXPECT_NEAR(1e9 * at / (2 * 20 * 30), 10 + 90 * 240 / 990.0, 1e-9);
-    at = machine_product_seconds(&m, &r, DT_F32, FORM_NN, 3, 1000, 20, 30);
+    at =
+        machine_product_seconds(&m, &r, DT_F32, FORM_NN, &(ProductSize){3, 1000, 20, 30});
     EXPECT_NEAR(1e9 * at / (3 * 2 * 1000 * 20 * 30), 0.25, 1e-9);
-    at = machine_product_seconds(&m, &r, DT_F32, FORM_TN, 1, 1, 20, 30);
+    at = machine_product_seconds(&m, &r, DT_F32, FORM_TN, &(ProductSize){1, 1, 20, 30});
     EXPECT_NEAR(1e9 * at / (2 * 20 * 30), 1, 1e-9); /* the table of another form */
     m.reached = 0.5;
     m.half = 30;
-    at = machine_product_seconds(&m, &r, DT_BF16, FORM_NN, 1, 30, 90, 1e12);
+    at = machine_product_seconds(&m, &r, DT_BF16, FORM_NN,
+                                 &(ProductSize){1, 30, 90, 1e12});
     EXPECT_NEAR(9e9 * at / (2.0 * 30 * 90 * 1e12), 1 / (0.5 * 0.5 * 0.75), 1e-6);
 }
 

@@ -83,8 +83,8 @@ TEST(products_of_odd_sizes_reach_a_share) {
         m.aligned = rows[i].aligned;
         m.unaligned = 0.25;
         double flops = 2 * 3 * rows[i].rows * rows[i].columns * rows[i].summed;
-        double at = machine_product_seconds(&m, m.rank, DT_BF16, FORM_NN, 3, rows[i].rows,
-                                            rows[i].columns, rows[i].summed);
+        ProductSize size = {3, rows[i].rows, rows[i].columns, rows[i].summed};
+        double at = machine_product_seconds(&m, m.rank, DT_BF16, FORM_NN, &size);
         EXPECT(fabs(at * 1e12 * rows[i].share / flops - 1) < 1e-12);
     }
 }
