@@ -43,8 +43,7 @@ const ShardFile *shard_plan(Arena *mem, CkptShard *s, int64_t version, int rank,
         ShardFile *f = &s->file[k];
         f->as = ckpt_file(version, k, rank);
         f->there = f->n > 0 || (version == CKPT_WHOLE && rank == 0);
-        if (safetensors_layout(mem, f->t, f->n, &f->header, &f->order, &f->bytes))
-            return f;
+        if (safetensors_layout(mem, f->t, f->n, &f->layout)) return f;
     }
     return NULL;
 }
@@ -63,7 +62,7 @@ uint64_t shard_data_bytes(const CkptShard *s) {
 void shard_send(const CkptShard *s, CkptPipe *to) {
     for (int k = 0; k < CKPT_FILES; k++)
         for (int i = 0; i < s->file[k].n; i++) {
-            const SafeTensor *t = &s->file[k].t[s->file[k].order[i]];
+            const SafeTensor *t = &s->file[k].t[s->file[k].layout.order[i]];
             pipe_put(to, t->data, bytes_of(t));
         }
 }
@@ -74,7 +73,7 @@ int shard_create(const ShardFile *f, int folder_fd) {
     int fd = openat(folder_fd, f->as.name,
                     O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return errno;
-    int error = fd_reserve(fd, f->bytes);
+    int error = fd_reserve(fd, f->layout.bytes);
     if (close(fd) != 0 && !error) error = errno;
     return error;
 }
@@ -116,21 +115,21 @@ int shard_write(ShardFile *f, int folder_fd, CkptPipe *from, char *chunk) {
     Out o = {.fd = openat(folder_fd, f->as.name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW)};
     if (o.fd < 0) o.error = errno;
     XXH3_128bits_reset(&o.hash);
-    put(&o, f->header.s, f->header.n);
+    put(&o, f->layout.header.s, f->layout.header.n);
     for (int k = 0; k < f->n; k++) {
-        const SafeTensor *t = &f->t[f->order[k]];
+        const SafeTensor *t = &f->t[f->layout.order[k]];
         if (from)
             put_from_pipe(&o, from, chunk, bytes_of(t));
         else
             put(&o, t->data, bytes_of(t));
         ckpt_reach("tensor");
     }
-    if (!o.error) check(o.written == f->bytes);
+    if (!o.error) check(o.written == f->layout.bytes);
     if (!o.error && fsync(o.fd) != 0) o.error = errno;
     if (o.fd >= 0 && close(o.fd) != 0 && !o.error) o.error = errno;
     if (o.error) return o.error;
     XXH128_hash_t h = XXH3_128bits_digest(&o.hash);
-    f->as.bytes = f->bytes;
+    f->as.bytes = f->layout.bytes;
     snprintf(f->as.xxh3, sizeof f->as.xxh3, "%016llx%016llx",
              (unsigned long long)h.high64, (unsigned long long)h.low64);
     ckpt_reach("file");

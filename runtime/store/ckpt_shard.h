@@ -10,9 +10,7 @@ typedef struct ShardFile {
     bool there;
     SafeTensor *t;
     int n;
-    int *order;
-    Text header;
-    uint64_t bytes;
+    SafeLayout layout;
 } ShardFile;
 
 typedef struct CkptShard {

@@ -86,9 +86,12 @@ typedef const void *(*SafeSource)(void *context, int i);
  * of one name, bad shape or type); then an older file at path is untouched. */
 int safetensors_write(const char *path, const SafeTensor *t, int n, SafeSource source,
                       void *context);
-/* What a writer needs: the bytes before the data (length, JSON padded to 8), the order of
- * the tensors (largest type first, then name) and the size of the file. 0 or EINVAL. */
-int safetensors_layout(Arena *mem, const SafeTensor *t, int n, Text *header, int **order,
-                       uint64_t *file_bytes);
+/* What a writer needs. 0 or EINVAL. */
+typedef struct SafeLayout {
+    Text header;    /* the bytes before the data: length, JSON padded to 8 */
+    int *order;     /* of the tensors: largest type first, then name */
+    uint64_t bytes; /* of the file */
+} SafeLayout;
+int safetensors_layout(Arena *mem, const SafeTensor *t, int n, SafeLayout *layout);
 
 #endif

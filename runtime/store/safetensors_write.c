@@ -56,8 +56,7 @@ static void add_entry(Text *json, const SafeTensor *t, uint64_t begin, uint64_t 
              (unsigned long long)end);
 }
 
-int safetensors_layout(Arena *mem, const SafeTensor *t, int n, Text *header, int **order,
-                       uint64_t *file_bytes) {
+int safetensors_layout(Arena *mem, const SafeTensor *t, int n, SafeLayout *layout) {
     uint64_t at = 0;
     for (int i = 0; i < n; i++) {
         uint64_t bytes;
@@ -67,10 +66,10 @@ int safetensors_layout(Arena *mem, const SafeTensor *t, int n, Text *header, int
     if (!sort_slots(slot, t, n)) return EINVAL;
     Text json = text_new(mem);
     text_add(&json, "{\"__metadata__\":{\"format\":\"pt\"}");
-    *order = NEW_ARRAY(mem, int, (size_t)n);
+    layout->order = NEW_ARRAY(mem, int, (size_t)n);
     for (int i = 0; i < n; i++) {
         uint64_t bytes = 0, end;
-        (*order)[i] = slot[i].index;
+        layout->order[i] = slot[i].index;
         check(tensor_bytes(slot[i].t, &bytes));
         if (!add_size(at, bytes, &end)) return EINVAL;
         add_entry(&json, slot[i].t, at, end);
@@ -80,21 +79,23 @@ int safetensors_layout(Arena *mem, const SafeTensor *t, int n, Text *header, int
     while (json.n % 8) text_add(&json, " ");
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)json.n >> (8 * i));
-    *header = text_new(mem);
-    text_add_bytes(header, length, 8);
-    text_add_bytes(header, json.s, json.n);
-    if (!add_size(at, header->n, file_bytes) || *file_bytes > INT64_MAX) return EINVAL;
+    layout->header = text_new(mem);
+    text_add_bytes(&layout->header, length, 8);
+    text_add_bytes(&layout->header, json.s, json.n);
+    if (!add_size(at, layout->header.n, &layout->bytes) || layout->bytes > INT64_MAX)
+        return EINVAL;
     return 0;
 }
 
-static int write_file(int fd, const Text *header, const SafeTensor *t, const int *order,
-                      int n, uint64_t file_bytes, SafeSource source, void *context) {
-    int error = fd_reserve(fd, file_bytes);
-    if (!error) error = fd_write(fd, header->s, header->n);
+static int write_file(int fd, const SafeLayout *layout, const SafeTensor *t, int n,
+                      SafeSource source, void *context) {
+    int error = fd_reserve(fd, layout->bytes);
+    if (!error) error = fd_write(fd, layout->header.s, layout->header.n);
     for (int i = 0; i < n && !error; i++) {
+        int at = layout->order[i];
         uint64_t bytes = 0;
-        check(tensor_bytes(&t[order[i]], &bytes));
-        const void *data = source ? source(context, order[i]) : t[order[i]].data;
+        check(tensor_bytes(&t[at], &bytes));
+        const void *data = source ? source(context, at) : t[at].data;
         error = !data && bytes ? EIO : fd_write(fd, data, bytes);
     }
     if (!error && fsync(fd) != 0) error = errno;
@@ -117,15 +118,13 @@ static int sync_folder_of(const char *path) {
 
 static int write_atomic(Arena *mem, const char *path, const SafeTensor *t, int n,
                         SafeSource source, void *context) {
-    Text header;
-    int *order;
-    uint64_t file_bytes;
-    int error = safetensors_layout(mem, t, n, &header, &order, &file_bytes);
+    SafeLayout layout;
+    int error = safetensors_layout(mem, t, n, &layout);
     if (error) return error;
     const char *tmp = arena_printf(mem, "%s.tmp", path);
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return errno;
-    error = write_file(fd, &header, t, order, n, file_bytes, source, context);
+    error = write_file(fd, &layout, t, n, source, context);
     if (close(fd) != 0 && !error) error = errno;
     if (!error && rename(tmp, path) != 0) error = errno;
     if (error) {
