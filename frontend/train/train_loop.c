@@ -355,9 +355,8 @@ static int run_steps(Train *t, Prefetch *batches) {
 int train_loop(Train *t) {
     int depth = (int)t->job.cfg->train_dataset_prefetch_size;
     int64_t steps = MAX(t->steps - t->step, 0); /* a checkpoint may be further */
-    Prefetch *batches = job_full_batches(&t->job)
-                            ? prefetch_start_full(t->data, t->step, steps, depth)
-                            : prefetch_start(t->data, t->step, steps, depth);
+    Prefetch *batches =
+        prefetch_start(t->data, t->step, steps, depth, job_full_batches(&t->job));
     fault_go_on(comm_size() > 1);
     valid_catch_up(t);
     int code = run_steps(t, batches);

@@ -162,12 +162,11 @@ IndexedTable indexed_parse(const char *name, const void *bytes, uint64_t n,
                            uint64_t bin_bytes);
 
 /* A thread that makes batches ahead of the trainer. `steps` -1: without end; depth is
- * the number of batches made ahead, at least 1. Allocates here, never in between. */
+ * the number of batches made ahead, at least 1; full: with positions, attends_from and
+ * loss_mask. Allocates here, never in between. */
 typedef struct Prefetch Prefetch;
-Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth);
-/* The same with positions, attends_from and loss_mask, which prefetch_start leaves out. */
-Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
-                              int depth);
+Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth,
+                         bool full);
 /* Bytes of the batches that it holds, `depth` ahead and the one in use; UINT64_MAX: beyond
  * counting. Of d only the shape of a batch counts. */
 uint64_t prefetch_bytes(const Data *d, bool full, int64_t depth);

@@ -110,8 +110,8 @@ uint64_t prefetch_bytes(const Data *d, bool full, int64_t depth) {
                : UINT64_MAX;
 }
 
-static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int depth,
-                       bool full) {
+Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth,
+                         bool full) {
     check(first_step >= 0 && steps >= -1 && depth >= 1);
     const uint64_t bytes = prefetch_bytes(d, full, depth);
     if (bytes > PTRDIFF_MAX / 2)
@@ -141,15 +141,6 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
     if (error) fail(EXIT_MEMORY, "cannot start the data thread: %s", strerror(error));
     catch_end(&c);
     return p;
-}
-
-Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth) {
-    return start(d, first_step, steps, depth, false);
-}
-
-Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
-                              int depth) {
-    return start(d, first_step, steps, depth, true);
 }
 
 bool prefetch_next(Prefetch *p, DataBatch *out) {

@@ -281,7 +281,7 @@ TEST(prefetch_gives_the_same_batches) {
     Data *d = open_text(count_file(), 3, 4, true);
     int32_t tokens[12], labels[12];
     for (int depth = 1; depth <= 8; depth += 7) {
-        Prefetch *p = prefetch_start(d, 5, 200, depth);
+        Prefetch *p = prefetch_start(d, 5, 200, depth, false);
         DataBatch b;
         for (int64_t step = 5; step < 205; step++) {
             EXPECT(prefetch_next(p, &b));
@@ -293,15 +293,15 @@ TEST(prefetch_gives_the_same_batches) {
         EXPECT(!prefetch_next(p, &b) && !prefetch_next(p, &b));
         prefetch_stop(p);
     }
-    prefetch_stop(prefetch_start(d, 0, -1, 4)); /* while it waits for room */
-    prefetch_stop(prefetch_start(d, 0, 0, 1));
+    prefetch_stop(prefetch_start(d, 0, -1, 4, false)); /* while it waits for room */
+    prefetch_stop(prefetch_start(d, 0, 0, 1, false));
 }
 
 TEST(prefetch_hands_failures_over) {
     char *path = count_file();
     DataSpec s = {"TextFile", path, 1, 10, 0, false, 35, NULL};
     Data *d = data_open(mem, &s);
-    Prefetch *p = prefetch_start(d, 0, -1, 2);
+    Prefetch *p = prefetch_start(d, 0, -1, 2, false);
     DataBatch b;
     for (int i = 0; i < 3; i++) EXPECT(prefetch_next(p, &b) && b.tokens[0] == 10 * i);
     for (int twice = 0; twice < 2; twice++) {

@@ -167,7 +167,7 @@ TEST(prefetch_carries_everything) {
     int32_t tokens[128], labels[128], positions[128], from[128];
     float mask[128];
     DataBatch want = {tokens, labels, positions, from, mask, false}, have;
-    Prefetch *p = prefetch_start_full(d, 1, 6, 2);
+    Prefetch *p = prefetch_start(d, 1, 6, 2, true);
     for (int64_t step = 1; step <= 6; step++) {
         data_batch_full(d, step, &want);
         EXPECT(prefetch_next(p, &have));

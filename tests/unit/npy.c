@@ -209,7 +209,7 @@ TEST(read_ahead) {
     Arena *mem = arena_new();
     Data *d = open_columns(mem, write_folder(mem), true, NULL, SPLIT_TRAIN);
     DataBatch want = data_batch_new(mem, d), have;
-    Prefetch *p = prefetch_start(d, 2, 9, 3);
+    Prefetch *p = prefetch_start(d, 2, 9, 3, false);
     for (int step = 2; step < 11; step++) {
         data_batch_full(d, step, &want);
         EXPECT(prefetch_next(p, &have));
