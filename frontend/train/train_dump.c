@@ -12,9 +12,7 @@ static const char probe_passes[] =
     "simplify,autodiff,simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
 
 static void check_writable(const Train *t) {
-    const char *path = t->job.cfg->dump, *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    const char *dir = slash ? (n ? arena_strndup(t->mem, path, n) : "/") : ".";
+    const char *dir = path_folder(t->mem, t->job.cfg->dump);
     if (access(dir, W_OK) != 0)
         fail(EXIT_CONFIG, "dump: cannot write to the folder %s: %s", dir,
              strerror(errno));
