@@ -5,6 +5,7 @@
 #include "frontend/config/machine_file.h"
 #include "frontend/model/recompute.h"
 #include "frontend/model/strategy_schedule.h"
+#include <math.h>
 #include <stdlib.h>
 
 #define PC "parallel_config."
@@ -270,6 +271,12 @@ CompileOptions strategy_compile_options(const Config *cfg) {
     return (CompileOptions){.cpu = cfg->context_cpu,
                             .threads = (int)cfg->context_threads,
                             .quick = makes_code_quickly(cfg)};
+}
+
+double bias_correction(const Config *cfg, double beta, int64_t update) {
+    OptimizerType type = cfg->optimizer_type;
+    bool corrects = type == OPTIMIZER_ADAM || type == OPTIMIZER_ADAMW;
+    return corrects ? 1 - pow(beta, (double)update) : 1;
 }
 
 PassOptions strategy_pass_options(const Config *cfg) {

@@ -84,6 +84,9 @@ int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec);
 CompileOptions strategy_compile_options(const Config *cfg);
 /* Optimizer, clipping, micro-batches and dumps of the configuration. */
 PassOptions strategy_pass_options(const Config *cfg);
+/* What a moment of that beta is divided by in update number `update`, from 1 on; 1 where the
+ * optimizer corrects none. */
+double bias_correction(const Config *cfg, double beta, int64_t update);
 /* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose
  * data are split by role and whose parameters only the user's annotations place. */
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);

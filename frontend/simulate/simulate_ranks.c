@@ -89,8 +89,6 @@ static void feed_array(const SimulateRanks *r, int stage, int i, const int32_t *
 static bool scalar_of(const SimulateRanks *r, ArgRole role, int64_t step,
                       const SimulateData *d, double *v) {
     const Config *cfg = r->job->cfg;
-    bool corrected =
-        cfg->optimizer_type == OPTIMIZER_ADAM || cfg->optimizer_type == OPTIMIZER_ADAMW;
     bool constant = cfg->optimizer_weight_decay_incr_style == WD_CONSTANT;
     switch (role) {
     case ARG_lr:
@@ -100,10 +98,10 @@ static bool scalar_of(const SimulateRanks *r, ArgRole role, int64_t step,
         *v = constant ? cfg->optimizer_weight_decay : cfg->optimizer_end_weight_decay;
         return true;
     case ARG_bias_correction1:
-        *v = corrected ? 1 - pow(cfg->optimizer_beta1, (double)step + 1) : 1;
+        *v = bias_correction(cfg, cfg->optimizer_beta1, step + 1);
         return true;
     case ARG_bias_correction2:
-        *v = corrected ? 1 - pow(cfg->optimizer_beta2, (double)step + 1) : 1;
+        *v = bias_correction(cfg, cfg->optimizer_beta2, step + 1);
         return true;
     case ARG_loss_scale:
         *v = r->loss_scale;

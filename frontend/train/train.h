@@ -50,8 +50,6 @@ typedef struct Train {
     WeightDecay decay;
     bool scales_loss; /* compute_dtype is float16 */
     LossScale loss_scale;
-    bool bias_correction;
-    double beta1, beta2;
 
     /* the program */
     Program *program;

@@ -92,11 +92,9 @@ static void fill_counted(const Train *t, const DataBatch *batch) {
 
 static void fill_scalars(const Train *t, int64_t update, double rate) {
     if (t->at.lr) *t->at.lr = (float)rate; /* a stage may have no parameters */
-    double c1 = 1, c2 = 1;
-    if (t->bias_correction) {
-        c1 -= pow(t->beta1, (double)update);
-        c2 -= pow(t->beta2, (double)update);
-    }
+    const Config *cfg = t->job.cfg;
+    double c1 = bias_correction(cfg, cfg->optimizer_beta1, update);
+    double c2 = bias_correction(cfg, cfg->optimizer_beta2, update);
     if (t->at.weight_decay)
         *t->at.weight_decay = (float)weight_decay_at(&t->decay, update);
     if (t->at.correction1) *t->at.correction1 = (float)c1;

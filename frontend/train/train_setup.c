@@ -88,10 +88,6 @@ static PassOptions pass_options(Train *t) {
     PassOptions o = strategy_pass_options(cfg);
     o.dump_dir = dump_folder(t);
     t->scales_loss = o.scale_loss;
-    t->beta1 = o.beta1;
-    t->beta2 = o.beta2;
-    t->bias_correction =
-        cfg->optimizer_type == OPTIMIZER_ADAM || cfg->optimizer_type == OPTIMIZER_ADAMW;
     return o;
 }
 
