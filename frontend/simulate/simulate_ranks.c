@@ -49,39 +49,16 @@ SimulateRanks simulate_ranks_new(Arena *mem, const SimulateJob *s, const Func **
 
 /* ---- what a step is given ---- */
 
-static const int32_t *array_of(const SimulateRanks *r, const DataBatch *b, const Func *f,
-                               int i) {
-    const Job *j = r->job;
-    for (int k = 0; k < j->ncolumns; k++)
-        if (!strcmp(j->column[k].name, f->arg[i]->name)) return b->column[k];
-    switch (j->ncolumns ? ARG_none : arg_role(f, i)) {
-    case ARG_tokens:
-        return b->tokens;
-    case ARG_labels:
-        return b->labels;
-    case ARG_positions:
-        return b->positions;
-    case ARG_attends_from:
-        return b->attends_from;
-    default:
-        return NULL;
-    }
-}
-
-static void feed_array(const SimulateRanks *r, int stage, int i, const int32_t *from) {
+static void feed(const SimulateRanks *r, int stage, int i, const DataBatch *b) {
     const Func *f = r->step[stage].f;
+    FeedSource s;
+    if (!feed_source(r->job, f, i, &s)) return;
     Arena *mem = arena_new();
     Layout l = layout_of(mem, f, i);
-    int64_t seq = r->job->seq;
-    for (int k = 0; k < r->ranks; k++) {
-        int32_t *to = r->step[stage].arg[k][i]->data;
-        for (LayoutWalk w = layout_walk(&l, stage * r->ranks + k); layout_next(&w);)
-            for (int64_t e = 0; e < w.count; e++) {
-                int64_t at = w.global + e;
-                if (r->zigzag) at += zigzag_position(at % seq, seq, r->zigzag) - at % seq;
-                to[w.local + e] = from[at];
-            }
-    }
+    const int32_t *from = feed_array(&s, b);
+    for (int k = 0; k < r->ranks; k++)
+        feed_part(&l, stage * r->ranks + k, r->zigzag, s.sample, from,
+                  r->step[stage].arg[k][i]->data);
     arena_free(mem);
 }
 
@@ -118,11 +95,10 @@ static void feed_stage(const SimulateRanks *r, int stage, const SimulateData *d,
                        int64_t step) {
     const Func *f = r->step[stage].f;
     for (int i = 0; i < f->narg; i++) {
-        const int32_t *from = array_of(r, &d->batch, f, i);
         double v;
         ArgRole role = arg_role(f, i);
         bool scalar = scalar_of(r, role, step, d, &v);
-        if (from) feed_array(r, stage, i, from);
+        feed(r, stage, i, &d->batch);
         for (int k = 0; k < r->ranks; k++) {
             Tensor *t = r->step[stage].arg[k][i];
             if (scalar) tensor_set(t, 0, v);

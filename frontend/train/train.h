@@ -5,7 +5,7 @@
 #ifndef STATOR_TRAIN_H
 #define STATOR_TRAIN_H
 #include "codegen/codegen.h"
-#include "frontend/model/job.h"
+#include "frontend/model/feed.h"
 #include "passes/pipe/schedule.h"
 #include "runtime/data/data.h"
 #include "runtime/run/learning_rate.h"
@@ -27,9 +27,7 @@ typedef struct TrainSlots {
 typedef struct FeedSlot {
     void *to; /* the argument, elements of 4 bytes */
     Layout layout;
-    int column;     /* of the batch; -1: one of the arrays of tokens */
-    size_t array;   /* offset of that array in DataBatch */
-    int64_t sample; /* elements of a sample */
+    FeedSource from;
 } FeedSlot;
 typedef struct Feed {
     FeedSlot *slot;

@@ -214,76 +214,26 @@ void ranks_agree_data(const Train *t, const Data *d, int64_t steps) {
 
 /* ---- batches ---- */
 
-/* The array of a batch of tokens that a role names; false: another role. */
-static bool array_of_role(ArgRole role, size_t *array) {
-    static const struct {
-        ArgRole role;
-        size_t array;
-    } rows[] = {{ARG_tokens, offsetof(DataBatch, tokens)},
-                {ARG_labels, offsetof(DataBatch, labels)},
-                {ARG_positions, offsetof(DataBatch, positions)},
-                {ARG_attends_from, offsetof(DataBatch, attends_from)}};
-    for (int i = 0; i < ARRAY_LEN(rows); i++) {
-        if (rows[i].role != role) continue;
-        *array = rows[i].array;
-        return true;
-    }
-    return false;
-}
-
-static int column_named(const Job *j, const char *name) {
-    for (int k = 0; k < j->ncolumns; k++)
-        if (!strcmp(j->column[k].name, name)) return k;
-    return -1;
-}
-
 Feed *feed_make(const Train *t, const Program *p) {
-    const Job *j = &t->job;
     Feed *f = NEW(t->mem, Feed);
-    f->zigzag = j->shape.zigzag;
+    f->zigzag = t->job.shape.zigzag;
     f->slot = NEW_ARRAY(t->mem, FeedSlot, (size_t)p->entry->narg);
     for (int i = 0; i < p->entry->narg; i++) {
-        FeedSlot s = {.to = p->arg[i], .sample = j->seq};
-        s.column = column_named(j, p->entry->arg[i]->name);
-        bool array = array_of_role(arg_role(p->entry, i), &s.array);
-        if (s.column < 0 && (j->ncolumns || !array)) continue;
-        if (s.column >= 0) s.sample = j->column[s.column].count;
+        FeedSlot s = {.to = p->arg[i]};
+        if (!feed_source(&t->job, p->entry, i, &s.from)) continue;
         s.layout = layout_of(t->mem, p->entry, i);
         f->slot[f->n++] = s;
     }
     return f;
 }
 
-/* Elements [first, first + n) of rows of `seq` tokens, in zigzag order. */
-static void copy_zigzag(int64_t zigzag, int64_t seq, int32_t *to, const int32_t *from,
-                        int64_t first, int64_t n) {
-    for (int64_t k = 0; k < n; k++) {
-        int64_t row = (first + k) / seq, at = (first + k) % seq;
-        to[k] = from[row * seq + zigzag_position(at, seq, zigzag)];
-    }
-}
-
-static const int32_t *source_of(const FeedSlot *s, const DataBatch *b) {
-    if (s->column >= 0) return b->column[s->column];
-    const int32_t *array;
-    memcpy(&array, (const char *)b + s->array, sizeof array);
-    return array;
-}
-
 void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row) {
     for (int k = 0; k < f->n; k++) {
         const FeedSlot *s = &f->slot[k];
-        const int32_t *from = source_of(s, b);
+        const int32_t *from = feed_array(&s->from, b);
         check(from);
-        from += first_row * s->sample;
-        LayoutWalk w = layout_walk(&s->layout, comm_place());
-        while (layout_next(&w)) {
-            int32_t *to = (int32_t *)s->to + w.local;
-            if (f->zigzag)
-                copy_zigzag(f->zigzag, s->sample, to, from, w.global, w.count);
-            else
-                memcpy(to, from + w.global, (size_t)w.count * sizeof *to);
-        }
+        from += first_row * s->from.sample;
+        feed_part(&s->layout, comm_place(), f->zigzag, s->from.sample, from, s->to);
     }
 }
 
