@@ -40,6 +40,16 @@ Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *
     return entry_of(m);
 }
 
+void module_plan_common(Arena *mem, Module *m, const PassOptions *po) {
+    passes_run(m, passes_part(mem, train_passes, NULL, "stage", ""), po);
+}
+
+Func *module_plan_stage(Arena *mem, const Module *m, const PassOptions *po,
+                        const CompileOptions *co) {
+    const char *rest = passes_part(mem, train_passes, "stage", NULL, "");
+    return module_plan(mem, module_copy(m, m->stages ? po->stage : -1), rest, po, co);
+}
+
 void compile_check_cpu(const char *cpu) {
     target_close(target_open(cpu));
 }

@@ -10,6 +10,12 @@
 Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                   const CompileOptions *co);
 
+/* Runs the passes of training that all stages have in common, those before pass stage. */
+void module_plan_common(Arena *mem, Module *m, const PassOptions *po);
+/* module_plan of stage po->stage of what that has left, which stays. */
+Func *module_plan_stage(Arena *mem, const Module *m, const PassOptions *po,
+                        const CompileOptions *co);
+
 /* Fails with EXIT_CONFIG where CompileOptions.cpu is not known, or has what this CPU lacks. */
 void compile_check_cpu(const char *cpu);
 

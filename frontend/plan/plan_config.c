@@ -116,18 +116,12 @@ static Plan plan_one(Arena *mem, const Job *j, Module *m, const PassOptions *o) 
     return plan_read(mem, module_plan(mem, m, train_passes, o, &co), j);
 }
 
-/* What every stage has in common is done once: up to pass stage. Returns the passes from there
- * on. */
-static const char *plan_common(Arena *mem, Module *m, const PassOptions *o) {
-    passes_run(m, passes_part(mem, train_passes, NULL, "stage", ""), o);
-    return passes_part(mem, train_passes, "stage", NULL, "");
-}
-
 static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *all) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
     PassOptions o = *all;
     CompileOptions co = compile_options(j);
-    const char *rest = plan_common(mem, m, &o), *dump_dir = o.dump_dir;
+    const char *dump_dir = o.dump_dir;
+    module_plan_common(mem, m, &o);
     int stages = o.schedule->stages;
     char *hash = NEW_ARRAY(mem, char, (size_t)stages * 33);
     *pipe = (PlanPipe){.schedule = o.schedule,
@@ -138,10 +132,8 @@ static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *
         /* those between are programs of one kind, and no code is made of them */
         o.unverified = all->unverified || (o.stage > 0 && o.stage < stages - 1);
         if (dump_dir) o.dump_dir = arena_printf(mem, "%s/stage-%d", dump_dir, o.stage);
-        Func *entry =
-            module_plan(mem, module_copy(m, m->stages ? o.stage : -1), rest, &o, &co);
         Plan *p = &pipe->stage[o.stage];
-        *p = plan_read(mem, entry, j);
+        *p = plan_read(mem, module_plan_stage(mem, m, &o, &co), j);
         plan_read_task_flops(mem, p->m, pipe->flops);
         memcpy(hash + 33 * o.stage, p->hash, 33);
         p->pipe = pipe;
@@ -223,12 +215,12 @@ PlanCost plan_cost(Arena *mem, Config *cfg, int64_t ranks, const Machine *m, int
     o.unverified = true;
     CompileOptions co = compile_options(j);
     int stages = (int)MAX(j->strategy.stages, 1);
-    const char *passes = stages > 1 ? plan_common(mem, step, &o) : train_passes;
+    if (stages > 1) module_plan_common(mem, step, &o);
     const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
     for (int i = 0; i < stages; i++) {
         o.stage = stages > 1 ? nth_stage(stages, i) : o.stage;
-        Module *own = stages > 1 ? module_copy(step, step->stages ? o.stage : -1) : step;
-        const Func *f = module_plan(mem, own, passes, &o, &co);
+        const Func *f = stages > 1 ? module_plan_stage(mem, step, &o, &co)
+                                   : module_plan(mem, step, train_passes, &o, &co);
         entry[stages > 1 ? o.stage : 0] = f;
         Plan p = plan_count(mem, f, j);
         cost.bytes = MAX(cost.bytes, p.memory.total_bytes);

@@ -36,13 +36,11 @@ static Func **plan_steps(Arena *mem, const Job *j, PassOptions *o) {
     CompileOptions co = strategy_compile_options(j->cfg);
     co.choices = j->choices;
     Module *m = build_job(j, o);
-    const char *rest = passes_part(mem, train_passes, "stage", NULL, "");
     int stages = o->schedule ? o->schedule->stages : 1;
     Func **step = NEW_ARRAY(mem, Func *, (size_t)stages);
-    passes_run(m, passes_part(mem, train_passes, NULL, "stage", ""), o);
+    module_plan_common(mem, m, o);
     for (o->stage = 0; o->stage < stages; o->stage++)
-        step[o->stage] =
-            module_plan(mem, module_copy(m, m->stages ? o->stage : -1), rest, o, &co);
+        step[o->stage] = module_plan_stage(mem, m, o, &co);
     return step;
 }
 
