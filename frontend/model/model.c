@@ -308,6 +308,10 @@ static void make_predict(Make *k) {
     func_ret(k->f, cache[1], cache_arg + 1);
 }
 
+int64_t model_cache_rows(const ModelSpec *s, int64_t tokens) {
+    return s->window ? MIN(s->window, tokens) : tokens;
+}
+
 void model_logits_whole(Module *m) {
     Func *f = model_entry(m);
     Value *logits = f->ret[0];

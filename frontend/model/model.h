@@ -146,6 +146,9 @@ typedef struct ModelShape {
  * types in all uses. Fails with EXIT_CONFIG when the shape does not fit the spec. */
 Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse use);
 
+/* Rows of the caches of a text of up to `tokens` tokens; fewer than these, a ring, where a window
+ * sees no more. */
+int64_t model_cache_rows(const ModelSpec *s, int64_t tokens);
 /* Of MODEL_PREDICT, with its mesh: ranks that have parts of the logits hand them to each
  * other. */
 void model_logits_whole(Module *m);

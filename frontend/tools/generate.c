@@ -22,21 +22,13 @@ static int64_t cache_rows(int64_t total, int64_t most) {
     return MIN(rows, most);
 }
 
-/* Of a window no more keys than it has are kept. */
-static bool is_ring(const ModelSpec *s, int64_t tokens) {
-    return s->window && s->window < tokens;
-}
-
-static int64_t kept_rows(const ModelSpec *s, int64_t tokens) {
-    return is_ring(s, tokens) ? s->window : tokens;
-}
-
 Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strategy,
                          int64_t batch, int64_t rows, int64_t tokens, PassOptions *o) {
+    int64_t kept = model_cache_rows(s, tokens);
     ModelShape shape = {.batch = batch,
                         .seq = rows,
-                        .cache_len = kept_rows(s, tokens),
-                        .ring = is_ring(s, tokens),
+                        .cache_len = kept,
+                        .ring = kept < tokens,
                         .bf16_caches = o->narrow == DT_BF16,
                         .vocab_rows = strategy_vocab(strategy, s)};
     Module *m = model_build(mem, s, shape, MODEL_PREDICT);
@@ -115,7 +107,7 @@ static void allocate(Generator *g, uint64_t limit) {
 
 int64_t generator_cache_bytes(const ModelSpec *s, int64_t total) {
     return 2 * (int64_t)sizeof(float) * s->layers * s->kv_heads * s->head_dim *
-           kept_rows(s, cache_rows(total, s->max_positions));
+           model_cache_rows(s, cache_rows(total, s->max_positions));
 }
 
 static void make_inputs(Arena *mem, Generator *g) {

@@ -122,12 +122,11 @@ static Program *make_program(Train *t, const Samples *s) {
     strategy.names_gathered = false; /* nothing is made again in a backward pass */
     PassOptions o = pass_options_default();
     o.micro_batches = t->job.micro; /* of the schedule that training has */
-    int64_t window = t->job.spec.window;
-    bool ring = window && window < s->total;
+    int64_t kept = model_cache_rows(&t->job.spec, s->total);
     ModelShape shape = {.batch = s->n,
                         .seq = 1,
-                        .cache_len = ring ? window : s->total,
-                        .ring = ring,
+                        .cache_len = kept,
+                        .ring = kept < s->total,
                         .vocab_rows = strategy_vocab(&strategy, &t->job.spec)};
     Module *m = model_build(t->mem, &t->job.spec, shape, MODEL_PREDICT);
     PassOptions training = o;
