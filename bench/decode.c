@@ -145,7 +145,8 @@ static Row measure(const Source *source, const Strategy *strategy, const Config 
     const ModelSpec *s = &source->spec;
     Sampling set = {
         .greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
-    Generator *g = generator_new(mem, source, strategy, batch, 1, context, cfg);
+    Generator *g =
+        generator_new(mem, source, strategy, (GeneratorSize){batch, 1, context}, cfg);
     Sampler *sampler[BATCH];
     double seconds[RUNS], reading[DISTANCES][RUNS], sampling = 0;
     for (int64_t b = 0; b < batch; b++)
@@ -186,8 +187,8 @@ static Making making_of(Arena *mem, const Source *source, const Strategy *strate
     static const Sampling set = {
         .greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
     const ModelSpec *s = &source->spec;
-    Making m = {
-        .g = generator_new(mem, source, strategy, batch, 1, s->max_positions, cfg)};
+    Making m = {.g = generator_new(mem, source, strategy,
+                                   (GeneratorSize){batch, 1, s->max_positions}, cfg)};
     for (int64_t b = 0; b < batch; b++)
         m.sampler[b] = sampler_new(mem, &set, (int)s->vocab);
     fill(m.g);

@@ -285,26 +285,26 @@ static void make_texts(Arena *mem, Replicas *r, const Work *k) {
  * several ranks would have to agree on it. Says what takes memory where texts are made beside
  * each other. */
 static Generator *make_generator(Arena *mem, const Source *s, const Strategy *strategy,
-                                 int64_t batch, bool asked, int64_t longest, int64_t most,
-                                 const Config *cfg) {
+                                 GeneratorSize n, bool asked, const Config *cfg) {
     Catch c;
     if (CATCH(c)) {
-        Generator *g = generator_new(mem, s, strategy, batch, longest, most, cfg);
+        Generator *g = generator_new(mem, s, strategy, n, cfg);
         catch_end(&c);
         return g;
     }
-    if (c.code == EXIT_MEMORY && batch > 1 && !asked && comm_size() == 1) {
+    if (c.code == EXIT_MEMORY && n.batch > 1 && !asked && comm_size() == 1) {
         fprintf(stderr,
                 "note: %lld texts at a time do not fit into the memory; trying %lld "
                 "(--batch)\n",
-                (long long)batch, (long long)batch / 2);
-        return make_generator(mem, s, strategy, batch / 2, asked, longest, most, cfg);
+                (long long)n.batch, (long long)n.batch / 2);
+        n.batch /= 2;
+        return make_generator(mem, s, strategy, n, asked, cfg);
     }
-    if (c.code == EXIT_MEMORY && batch > 1)
+    if (c.code == EXIT_MEMORY && n.batch > 1)
         fail_again(c.code, arena_printf(mem,
                                         "%s\n    hint: fewer than %lld texts at a time, "
                                         "--batch 1",
-                                        c.message, (long long)batch));
+                                        c.message, (long long)n.batch));
     fail_again(c.code, c.message);
 }
 
@@ -315,13 +315,13 @@ static void predict_texts(Arena *mem, const Options *o, Source *s, const Config 
     Strategy strategy = predict_strategy(mem, o, &s->spec);
     watch_task("reading the prompts", -1, false);
     if (root) k = read_work(mem, o, s, cfg);
-    int64_t longest = comm_max_i64(k.longest), most = comm_max_i64(k.most), batch = 0;
+    int64_t longest = comm_max_i64(k.longest), most = comm_max_i64(k.most);
+    GeneratorSize n = {.prompt = longest, .total = most};
     if (root)
-        batch = choose_batch(o, &s->spec, cfg, strategy.data, k.n * k.samples, most);
-    batch = comm_max_i64(batch);
+        n.batch = choose_batch(o, &s->spec, cfg, strategy.data, k.n * k.samples, most);
+    n.batch = comm_max_i64(n.batch);
     watch_task("start of the prediction", -1, false);
-    Generator *g = make_generator(mem, s, &strategy, batch, option_given(o, "--batch"),
-                                  longest, most, cfg);
+    Generator *g = make_generator(mem, s, &strategy, n, option_given(o, "--batch"), cfg);
     const char *folder = generator_load(mem, g, s);
     Replicas *r = replicas_new(mem, g);
     watch_task("prediction", -1, false);

@@ -121,19 +121,19 @@ static void make_inputs(Arena *mem, Generator *g) {
 }
 
 Generator *generator_new(Arena *mem, const Source *source, const Strategy *strategy,
-                         int64_t batch, int64_t prompt_n, int64_t total,
-                         const Config *cfg) {
+                         GeneratorSize n, const Config *cfg) {
     const ModelSpec *s = &source->spec;
-    check(prompt_n > 0 && prompt_n <= total && total <= s->max_positions && batch > 0);
+    check(n.prompt > 0 && n.prompt <= n.total && n.total <= s->max_positions);
+    check(n.batch > 0);
     Generator *g = NEW(mem, Generator);
     g->source = source;
     g->strategy = strategy;
-    g->batch = batch;
+    g->batch = n.batch;
     g->vocab = s->vocab;
     g->scores_row = strategy_vocab(strategy, s);
-    g->most = cache_rows(total, s->max_positions);
-    g->prompt_len = generator_rows(prompt_n, g->most);
-    if (prompt_n > 1) g->prompt = make(mem, g, g->prompt_len, cfg, "prompt");
+    g->most = cache_rows(n.total, s->max_positions);
+    g->prompt_len = generator_rows(n.prompt, g->most);
+    if (n.prompt > 1) g->prompt = make(mem, g, g->prompt_len, cfg, "prompt");
     g->token = make(mem, g, 1, cfg, "token");
     g->owner = g->prompt ? g->prompt : g->token;
     make_inputs(mem, g);

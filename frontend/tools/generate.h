@@ -38,14 +38,17 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
 /* The caches of a text of up to `total` tokens, on all ranks of a replica together. */
 int64_t generator_cache_bytes(const ModelSpec *s, int64_t total);
 
-/* Compiles both programs for `batch` texts at a time, prompts of up to prompt_n tokens and
- * texts of up to `total` tokens (prompt_n <= total <= s->spec.max_positions) with threads, cpu,
- * memory limit and dump_ir of cfg, and allocates them; on all ranks of the strategy. Fails with
+typedef struct GeneratorSize {
+    int64_t batch;         /* texts at a time */
+    int64_t prompt, total; /* tokens of a prompt and of a text, at most */
+} GeneratorSize;
+
+/* Compiles both programs (prompt <= total <= s->spec.max_positions) with threads, cpu, memory
+ * limit and dump_ir of cfg, and allocates them; on all ranks of the strategy. Fails with
  * EXIT_MEMORY above the limit. Weights and caches are zero. With a compute_dtype of 16 bits
  * matrices are held in it, and so are tables that a Hugging Face folder stores so. */
 Generator *generator_new(Arena *mem, const Source *s, const Strategy *strategy,
-                         int64_t batch, int64_t prompt_n, int64_t total,
-                         const Config *cfg);
+                         GeneratorSize n, const Config *cfg);
 void generator_free(Generator *g);
 /* Reads the weights, on all ranks; returns the folder they came from. */
 const char *generator_load(Arena *mem, Generator *g, const Source *s);

@@ -20,7 +20,8 @@ static inline Generator *family_generator(Arena *mem, const char *from,
     const Config *cfg = config_load(mem, NULL, ARRAY_LEN(flags), flags);
     Source *s = NEW(mem, Source);
     *s = source_open(mem, from, 0, NULL);
-    Generator *g = generator_new(mem, s, &one, 1, FAMILY_PROMPT, FAMILY_TOKENS, cfg);
+    Generator *g = generator_new(mem, s, &one,
+                                 (GeneratorSize){1, FAMILY_PROMPT, FAMILY_TOKENS}, cfg);
     generator_load(mem, g, s);
     return g;
 }

@@ -270,7 +270,8 @@ TEST(memory_of_a_ring) {
     const Config *cfg = config_load(mem, NULL, 0, NULL);
     int64_t bytes[3], total[] = {129, 4096, 1 << 20};
     for (int i = 0; i < 3; i++) {
-        Generator *g = generator_new(mem, &source, &one, 2, 1, total[i], cfg);
+        Generator *g =
+            generator_new(mem, &source, &one, (GeneratorSize){2, 1, total[i]}, cfg);
         bytes[i] = g->token->plan.total_bytes;
         generator_free(g);
     }
