@@ -159,7 +159,7 @@ static int64_t count_labels(const SimulateData *d) {
 
 void simulate_data_next(SimulateData *d, int64_t step) {
     if (d->source)
-        data_batch_full(d->source, step, &d->batch);
+        data_batch(d->source, step, &d->batch);
     else
         draw_batch(d, step);
     bring_inside(d);

@@ -179,7 +179,7 @@ static void print_samples(Arena *mem, const Inspection *x, const Data *d) {
     for (int i = 0; i < x->n; i++) {
         Arena *own = arena_new();
         Text t = text_new(own);
-        data_rows_full(d, x->sample[i] / d->batch, x->sample[i] % d->batch, 1, &row);
+        data_rows(d, x->sample[i] / d->batch, x->sample[i] % d->batch, 1, &row);
         if (x->json && i) text_add(&t, ",");
         if (x->json) text_add(&t, "\n");
         (x->json ? add_json : add_plain)(&t, d, x->sample[i], &row);

@@ -62,7 +62,7 @@ static void feed(const Forward *f) {
 static void run_all(const Forward *f) {
     const Data *d = f->data;
     for (int64_t k = 0; k * d->batch < d->samples; k++) {
-        data_batch_full(d, k, &f->batch);
+        data_batch(d, k, &f->batch);
         feed(f);
         program_run(f->program);
         results_take(f->results, f->program, MIN(d->batch, d->samples - k * d->batch));

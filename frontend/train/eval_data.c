@@ -25,7 +25,7 @@ static void fill_sample(const void *of, int64_t k, int64_t row, const DataBatch 
     const Data *d = of;
     void *column[MAX_COLUMNS];
     DataBatch r = row_of(d, to, row, column);
-    data_rows_full(d, k / d->batch, k % d->batch, 1, &r);
+    data_rows(d, k / d->batch, k % d->batch, 1, &r);
 }
 
 void eval_data_open(Eval *e) {

@@ -128,7 +128,7 @@ static void add_hash(const Data *d, int64_t step, const char *name, const void *
 }
 
 static void add_batch(const Data *d, int64_t step, DataBatch *b, Text *out) {
-    data_batch_full(d, step, b);
+    data_batch(d, step, b);
     add_hash(d, step, d->path, b->tokens, d->seq, out);
     for (int c = 0; c < d->ncolumns; c++)
         add_hash(d, step, d->column[c].name, b->column[c], d->column[c].count, out);

@@ -28,7 +28,7 @@ void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every) {
 static bool read_batch(const Data *d, int64_t k, const DataBatch *to) {
     Catch c;
     if (CATCH(c)) {
-        data_batch_full(d, k, to);
+        data_batch(d, k, to);
         catch_end(&c);
         return true;
     }

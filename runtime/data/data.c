@@ -200,8 +200,8 @@ static void read_rows(void *context) {
     fill_rows(r->d, r->first, r->n, r->out);
 }
 
-void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
-                    const DataBatch *out) {
+void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+               const DataBatch *out) {
     check(step >= 0 && first_row >= 0 && rows >= 0 && rows <= d->batch - first_row);
     if (d->steps_available >= 0 && step >= d->steps_available)
         fail(EXIT_DATA,
@@ -225,8 +225,8 @@ void data_go_on(Data *d, int64_t step, int64_t sample) {
         d->steps_available = MAX(d->samples - d->moved, 0) / d->batch;
 }
 
-void data_batch_full(const Data *d, int64_t step, const DataBatch *out) {
-    data_rows_full(d, step, 0, d->batch, out);
+void data_batch(const Data *d, int64_t step, const DataBatch *out) {
+    data_rows(d, step, 0, d->batch, out);
 }
 
 DataBatch data_batch_new(Arena *mem, const Data *d) {
@@ -243,9 +243,4 @@ DataBatch data_batch_new(Arena *mem, const Data *d) {
     for (int k = 0; k < d->ncolumns; k++)
         b.column[k] = NEW_ARRAY(mem, int32_t, n * (size_t)d->column[k].count);
     return b;
-}
-
-void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels) {
-    DataBatch out = {.tokens = tokens, .labels = labels};
-    data_batch_full(d, step, &out);
 }

@@ -107,15 +107,6 @@ void data_close(Data *d);
  * batches had another size up to there. Before anybody reads; TensorBatches have their own. */
 void data_go_on(Data *d, int64_t step, int64_t sample);
 
-/* Batch number `step` (from 0): inputs and labels, each [batch, seq] row by row; a label
- * is the token after its input. A pure function of spec and step: row r is sample number
- * step*batch + r of an endless stream; each epoch of the stream holds every sample once,
- * in an order of its own that depends on seed and epoch alone (or in file order without
- * shuffle). An epoch's last samples are not dropped: a batch may span two epochs.
- * Fails with EXIT_DATA for a token outside the vocabulary (file, document, offset) and
- * for a step that TensorBatches does not have. Allocates nothing. */
-void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels);
-
 /* All that a batch has, each [batch, seq]. `tokens` must be there; the others are NULL
  * where they are not needed. A source of columns fills `column` and nothing else.
  *   positions     position id; begins again after the end of a document with
@@ -131,10 +122,17 @@ typedef struct DataBatch {
     bool keep_labels;
     void **column; /* [ncolumns], each [batch, count] elements of 4 bytes */
 } DataBatch;
-void data_batch_full(const Data *d, int64_t step, const DataBatch *out);
+/* Batch number `step` (from 0): inputs and labels, each [batch, seq] row by row; a label
+ * is the token after its input. A pure function of spec and step: row r is sample number
+ * step*batch + r of an endless stream; each epoch of the stream holds every sample once,
+ * in an order of its own that depends on seed and epoch alone (or in file order without
+ * shuffle). An epoch's last samples are not dropped: a batch may span two epochs.
+ * Fails with EXIT_DATA for a token outside the vocabulary (file, document, offset) and
+ * for a step that TensorBatches does not have. Allocates nothing. */
+void data_batch(const Data *d, int64_t step, const DataBatch *out);
 /* The same for rows [first_row, first_row + rows) of the batch, as [rows, seq]. */
-void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
-                    const DataBatch *out);
+void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+               const DataBatch *out);
 
 /* Allocates all arrays of a batch. */
 DataBatch data_batch_new(Arena *mem, const Data *d);

@@ -42,7 +42,7 @@ static DataBatch slot_of(const Prefetch *p, int64_t batch) {
 static bool make_batch(Prefetch *p, int64_t batch) {
     DataBatch slot = slot_of(p, batch);
     if (CATCH(p->failure)) {
-        data_batch_full(p->data, p->first_step + batch, &slot);
+        data_batch(p->data, p->first_step + batch, &slot);
         catch_end(&p->failure);
         return true;
     }

@@ -81,7 +81,7 @@ void read_gpt(Arena *mem, const char *path, const char *more, Text *out) {
     Data *d = data_open(mem, &spec);
     int32_t tokens[SEQ], labels[SEQ];
     for (int64_t i = 0; i < d->steps_available; i++) {
-        data_batch(d, i, tokens, labels);
+        data_batch(d, i, &(DataBatch){tokens, labels});
         for (int k = 0; k < SEQ; k++) text_add(out, "%d ", tokens[k]);
         text_add(out, "%d\n", labels[SEQ - 1]);
         if (memcmp(tokens + 1, labels, sizeof tokens - 4)) die("labels are no tokens");

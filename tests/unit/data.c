@@ -56,9 +56,10 @@ TEST(text_in_order) {
     Data *d = open_text(count_file(), 2, 4, false);
     EXPECT(d->batch == 2 && d->seq == 4 && d->samples == 63 && d->steps_available == -1);
     int32_t tokens[8], labels[8];
-    data_batch(d, 1, tokens, labels);
+    data_batch(d, 1, &(DataBatch){tokens, labels});
     for (int i = 0; i < 8; i++) EXPECT(tokens[i] == 8 + i && labels[i] == 9 + i);
-    data_batch(d, 31, tokens, labels); /* samples 62 and, in the next epoch, 0 */
+    /* samples 62 and, in the next epoch, 0 */
+    data_batch(d, 31, &(DataBatch){tokens, labels});
     EXPECT(tokens[0] == 248 && labels[3] == 252 && tokens[4] == 0 && labels[7] == 4);
     data_close(d);
 }
@@ -70,7 +71,7 @@ TEST(every_epoch_has_every_sample_once) {
     for (int epoch = 0; epoch < 3; epoch++) {
         char seen[63] = {0};
         for (int s = 0; s < 21; s++) {
-            data_batch(d, epoch * 21 + s, tokens, labels);
+            data_batch(d, epoch * 21 + s, &(DataBatch){tokens, labels});
             for (int r = 0; r < 3; r++) {
                 int sample = tokens[4 * r] / 4;
                 EXPECT(tokens[4 * r] % 4 == 0 && !seen[sample]);
@@ -92,16 +93,17 @@ TEST(order_depends_on_consumed_samples_only) {
     Data *small = open_text(path, 2, 4, true), *large = open_text(path, 6, 4, true);
     int32_t a[24], b[24], labels[24], rows[8];
     for (int64_t s = 0; s < 40; s++) {
-        data_batch(large, s, a, labels);
-        for (int i = 0; i < 3; i++) data_batch(small, 3 * s + i, b + 8 * i, labels);
+        data_batch(large, s, &(DataBatch){a, labels});
+        for (int i = 0; i < 3; i++)
+            data_batch(small, 3 * s + i, &(DataBatch){b + 8 * i, labels});
         EXPECT(!memcmp(a, b, sizeof a));
-        data_rows_full(large, s, 3, 2, &(DataBatch){.tokens = rows, .labels = labels});
+        data_rows(large, s, 3, 2, &(DataBatch){.tokens = rows, .labels = labels});
         EXPECT(!memcmp(rows, a + 12, sizeof rows));
     }
     DataSpec other = {"TextFile", path, 6, 4, 8, true, 256, NULL};
     Data *seeded = data_open(mem, &other);
-    data_batch(large, 0, a, labels);
-    data_batch(seeded, 0, b, labels);
+    data_batch(large, 0, &(DataBatch){a, labels});
+    data_batch(seeded, 0, &(DataBatch){b, labels});
     EXPECT(memcmp(a, b, sizeof a));
 }
 
@@ -120,15 +122,15 @@ TEST(text_folder_and_embedded) {
     Data *d = open_text(folder, 1, 7, false);
     int32_t tokens[64], labels[64];
     EXPECT(d->samples == 1 && d->tokens == 8);
-    data_batch(d, 5, tokens, labels);
+    data_batch(d, 5, &(DataBatch){tokens, labels});
     for (int i = 0; i < 7; i++) EXPECT(tokens[i] == 'a' + i && labels[i] == 'b' + i);
     DataSpec narrow = {"TextFile", folder, 1, 7, 0, false, 'e', NULL};
     Data *n = data_open(mem, &narrow);
     EXPECT_FAIL(
-        data_batch(n, 0, tokens, labels), EXIT_DATA,
+        data_batch(n, 0, &(DataBatch){tokens, labels}), EXIT_DATA,
         "text/b/x: offset 1: token 101 (a byte) is outside the vocabulary of 101");
     Data *e = open_text("embedded", 1, 5, false);
-    data_batch(e, 0, tokens, labels);
+    data_batch(e, 0, &(DataBatch){tokens, labels});
     EXPECT(tokens[0] == 't' && tokens[4] == 'c' && labels[4] == 'o');
 }
 
@@ -210,17 +212,18 @@ static void check_tensor_file(const char *path) {
     DataSpec s = {"TensorBatches", path, 0, 0, 5, true, 130, NULL};
     Data *d = data_open(mem, &s);
     EXPECT(d->batch == 3 && d->seq == 4 && d->steps_available == 2);
-    data_batch(d, 1, tokens, labels);
+    data_batch(d, 1, &(DataBatch){tokens, labels});
     for (int i = 0; i < 12; i++) {
         int want = 115 + i / 4 * 5 + i % 4;
         EXPECT(tokens[i] == want && labels[i] == want + 1);
     }
-    EXPECT_FAIL(data_batch(d, 2, tokens, labels), EXIT_DATA, "holds 2 batches");
+    EXPECT_FAIL(data_batch(d, 2, &(DataBatch){tokens, labels}), EXIT_DATA,
+                "holds 2 batches");
     data_close(d);
     s.vocab = 129;
     d = data_open(mem, &s);
-    data_batch(d, 0, tokens, labels);
-    EXPECT_FAIL(data_batch(d, 1, tokens, labels), EXIT_DATA,
+    data_batch(d, 0, &(DataBatch){tokens, labels});
+    EXPECT_FAIL(data_batch(d, 1, &(DataBatch){tokens, labels}), EXIT_DATA,
                 "tokens[1, 2, 4]: token 129 is outside the vocabulary of 129");
     data_close(d);
     s.batch = 4;
@@ -257,8 +260,8 @@ TEST(tensor_batches_refused) {
     s.path = put_file("text", "hello", 5);
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "text");
     s.path = put_tensor("minus", "tokens", DT_I64, 3, good, bytes);
-    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, tokens, labels), EXIT_DATA,
-                "tokens[0, 0, 2]: token -1");
+    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, &(DataBatch){tokens, labels}),
+                EXIT_DATA, "tokens[0, 0, 2]: token -1");
 }
 
 TEST(golden_tensor_batches) {
@@ -270,7 +273,7 @@ TEST(golden_tensor_batches) {
     EXPECT_INT(d->steps_available, 20);
     int32_t tokens[128], labels[128];
     for (int64_t i = 0; i < 20; i++) {
-        data_batch(d, i, tokens, labels);
+        data_batch(d, i, &(DataBatch){tokens, labels});
         for (int r = 0; r < 8; r++)
             EXPECT(!memcmp(tokens + 16 * r + 1, labels + 16 * r, 15 * 4));
     }
@@ -286,7 +289,7 @@ TEST(prefetch_gives_the_same_batches) {
         for (int64_t step = 5; step < 205; step++) {
             EXPECT(prefetch_next(p, &b));
             if (step % 50 == 0) usleep(2000); /* lets the thread fill every slot */
-            data_batch(d, step, tokens, labels);
+            data_batch(d, step, &(DataBatch){tokens, labels});
             EXPECT(!memcmp(b.tokens, tokens, sizeof tokens) &&
                    !memcmp(b.labels, labels, sizeof labels));
         }

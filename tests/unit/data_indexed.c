@@ -73,7 +73,7 @@ TEST(indexed_types) {
         Data *d = data_open(mem, &s);
         int32_t tokens[5], labels[5];
         EXPECT(d->samples == 2 && d->tokens == 12);
-        data_batch(d, 1, tokens, labels);
+        data_batch(d, 1, &(DataBatch){tokens, labels});
         for (int i = 0; i < 5; i++) {
             EXPECT_INT(tokens[i], cases[c].first + (5 + i) * cases[c].step);
             EXPECT_INT(labels[i], cases[c].first + (6 + i) * cases[c].step);
@@ -93,25 +93,26 @@ TEST(indexed_bad_tokens) {
                   false,
                   50257,
                   NULL};
-    EXPECT_FAIL(data_batch(data_open(mem, &s), 1, tokens, labels), EXIT_DATA,
+    EXPECT_FAIL(data_batch(data_open(mem, &s), 1, &(DataBatch){tokens, labels}),
+                EXIT_DATA,
                 "pair.bin: document 1, offset 32: token 50257 is outside the vocabulary "
                 "of 50257 (0 .. 50256)");
     i32[8] = 8, i32[1] = -3;
     put_pair(4, i32, 4);
-    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, tokens, labels), EXIT_DATA,
-                "document 0, offset 4: token -3");
+    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, &(DataBatch){tokens, labels}),
+                EXIT_DATA, "document 0, offset 4: token -3");
     double f64[12] = {0, 1, 2.5, NAN, 1e300};
     put_pair(6, f64, 8);
-    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, tokens, labels), EXIT_DATA,
-                "document 0, offset 16: token 2.5");
+    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, &(DataBatch){tokens, labels}),
+                EXIT_DATA, "document 0, offset 16: token 2.5");
     f64[2] = 2;
     put_pair(6, f64, 8);
-    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, tokens, labels), EXIT_DATA,
-                "token nan");
+    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, &(DataBatch){tokens, labels}),
+                EXIT_DATA, "token nan");
     f64[3] = 3;
     put_pair(6, f64, 8);
-    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, tokens, labels), EXIT_DATA,
-                "token 1e+300");
+    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, &(DataBatch){tokens, labels}),
+                EXIT_DATA, "token 1e+300");
 }
 
 /* Whether the damaged copy is refused, with the failure's message. */
@@ -212,7 +213,7 @@ TEST(megatron_reference_files) {
     int32_t tokens[512], labels[512];
     int ends = 0;
     for (int64_t step = 0; step < d->samples / 4; step++) {
-        data_batch(d, step, tokens, labels);
+        data_batch(d, step, &(DataBatch){tokens, labels});
         if (step == 0) EXPECT(!memcmp(tokens, start, sizeof start));
         for (int i = 0; i < 512; i++) {
             uint16_t want[2];
@@ -225,6 +226,6 @@ TEST(megatron_reference_files) {
            ends <= 1500); /* 1,500 documents, the rest of the last batch off */
     data_close(d);
     s.vocab = 50256;
-    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, tokens, labels), EXIT_DATA,
-                "document 0, offset ");
+    EXPECT_FAIL(data_batch(data_open(mem, &s), 0, &(DataBatch){tokens, labels}),
+                EXIT_DATA, "document 0, offset ");
 }

@@ -109,9 +109,9 @@ static void expect_part(const char *loader, DataSplit which, int first, int last
     DataShape shape = {.rows = 1, .seq = 4, .step_rows = 1, .steps = -1};
     Data *d = data_open_split(mem, cfg, which, &shape);
     int32_t tokens[4], labels[4];
-    data_batch(d, 0, tokens, labels);
+    data_batch(d, 0, &(DataBatch){tokens, labels});
     EXPECT_INT(tokens[0], first);
-    data_batch(d, d->samples - 1, tokens, labels);
+    data_batch(d, d->samples - 1, &(DataBatch){tokens, labels});
     EXPECT(labels[3] == last && (d->tokens - 1) % 4 == 0);
     data_close(d);
 }
@@ -142,9 +142,9 @@ TEST(text_and_indexed_files_are_split) {
         Data *d = data_open_split(mem, cfg, which, &shape);
         int32_t tokens[4], labels[4];
         EXPECT(d->tokens == (which ? 250 : 500));
-        data_batch(d, 0, tokens, labels);
+        data_batch(d, 0, &(DataBatch){tokens, labels});
         EXPECT(tokens[0] == (which ? 100 * (10 + 10 * which) : 0));
-        data_batch(d, d->samples - 1, tokens, labels);
+        data_batch(d, d->samples - 1, &(DataBatch){tokens, labels});
         EXPECT(labels[3] == (which ? 1900 + 1000 * which + 23 : 1921));
         data_close(d);
     }
@@ -173,7 +173,7 @@ TEST(inspect_shows_what_training_sees) {
     DataShape shape = {.rows = 8, .seq = 4, .step_rows = 8, .steps = 3};
     Data *d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
     int32_t tokens[32], labels[32];
-    data_batch(d, 0, tokens, labels);
+    data_batch(d, 0, &(DataBatch){tokens, labels});
     const Json *item = items->first;
     EXPECT_INT(json_i64(json_need(item, "sample"), 0, 99), 7);
     const Json *t = json_need(item, "tokens")->first;

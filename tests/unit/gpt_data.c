@@ -82,7 +82,7 @@ static void expect_samples(const Json *want, Data *d) {
     char hex[65];
     sha256_begin(&sha);
     for (int64_t i = 0; i < d->samples; i++) {
-        data_batch(d, i, tokens, labels);
+        data_batch(d, i, &(DataBatch){tokens, labels});
         sha256_add(&sha, tokens, seq * sizeof *tokens);
         EXPECT(!memcmp(tokens + 1, labels, (seq - 1) * sizeof *tokens));
     }
@@ -91,7 +91,7 @@ static void expect_samples(const Json *want, Data *d) {
     const Json *samples = json_need(want, "samples");
     EXPECT(samples->n >= 5);
     for (const Json *s = samples->first; s; s = s->next) {
-        data_batch(d, atoi(s->key), tokens, labels);
+        data_batch(d, atoi(s->key), &(DataBatch){tokens, labels});
         expect_array(json_need(s, "tokens"), tokens);
         expect_array(json_need(s, "labels"), labels);
     }
@@ -135,19 +135,19 @@ TEST(masks_of_megatron) {
         gpt.eod_mask_loss = json_bool(json_need(c, "eod_mask_loss"));
         Data *d = open_gpt(g.path, &gpt, 1, 128, 1234);
         DataBatch all = {tokens, labels, positions, from, mask, false};
-        data_batch_full(d, 3, &all);
+        data_batch(d, 3, &all);
         expect_array(json_need(c, "tokens"), tokens);
         expect_array(json_need(c, "position_ids"), positions);
         expect_array(json_need(c, "attends_from"), from);
         DataBatch kept = {.tokens = tokens, .labels = plain, .keep_labels = true};
-        data_batch_full(d, 3, &kept);
+        data_batch(d, 3, &kept);
         const Json *e = json_need(c, "loss_mask")->first;
         for (int i = 0; i < 128; i++, e = e->next) {
             EXPECT(mask[i] == (float)json_f64(e));
             EXPECT(labels[i] == (mask[i] == 0 ? -1 : plain[i]) && plain[i] >= 0);
         }
         int32_t only[128];
-        data_batch(d, 3, tokens, only);
+        data_batch(d, 3, &(DataBatch){tokens, only});
         EXPECT(!memcmp(only, labels, sizeof only));
         data_close(d);
     }
@@ -169,7 +169,7 @@ TEST(prefetch_carries_everything) {
     DataBatch want = {tokens, labels, positions, from, mask, false}, have;
     Prefetch *p = prefetch_start(d, 1, 6, 2, true);
     for (int64_t step = 1; step <= 6; step++) {
-        data_batch_full(d, step, &want);
+        data_batch(d, step, &want);
         EXPECT(prefetch_next(p, &have));
         EXPECT(!memcmp(have.tokens, tokens, sizeof tokens));
         EXPECT(!memcmp(have.labels, labels, sizeof labels));
@@ -230,11 +230,11 @@ TEST(blend_of_files) {
     int count[3] = {0};
     int32_t tokens[4], labels[4], want[4];
     for (int64_t i = 0; i < 40; i++) {
-        data_batch(d, i, tokens, labels);
+        data_batch(d, i, &(DataBatch){tokens, labels});
         int tag = tokens[0] / 1000;
         EXPECT(tag == 1 || tag == 2);
         if (tag == 1) {
-            data_batch(pure, count[1], want, labels);
+            data_batch(pure, count[1], &(DataBatch){want, labels});
             EXPECT(!memcmp(want, tokens, sizeof want));
         }
         count[tag]++;
@@ -288,8 +288,8 @@ TEST(wrong_specifications) {
     gpt.which = SPLIT_TRAIN;
     Data *d = open_gpt(a, &gpt, 2, 4, 1);
     int32_t tokens[8], labels[8];
-    EXPECT_FAIL(data_batch(d, d->steps_available, tokens, labels), EXIT_DATA,
-                "train at most");
+    EXPECT_FAIL(data_batch(d, d->steps_available, &(DataBatch){tokens, labels}),
+                EXIT_DATA, "train at most");
     data_close(d);
 }
 
@@ -306,7 +306,7 @@ static void expect_cached(const Cached *c, const char *part) {
         .split = "1", .samples = 40, .epochs = 1, .eod = -1, .cache_path = c->dir};
     Data *d = open_gpt(c->pair, &gpt, 2, 4, 7);
     int32_t tokens[8], labels[8];
-    data_batch(d, 3, tokens, labels);
+    data_batch(d, 3, &(DataBatch){tokens, labels});
     EXPECT(!memcmp(tokens, c->want, sizeof tokens));
     if (!strstr(d->note, part) || (!part[0] && d->note[0]))
         test_fail(__FILE__, __LINE__, "note '%s', wanted '%s'", d->note, part);
@@ -319,7 +319,7 @@ static Cached make_cached(void) {
     DataGptSpec gpt = {.split = "1", .samples = 40, .epochs = 1, .eod = -1};
     Data *d = open_gpt(c.pair, &gpt, 2, 4, 7);
     int32_t labels[8];
-    data_batch(d, 3, c.want, labels);
+    data_batch(d, 3, &(DataBatch){c.want, labels});
     data_close(d);
     return c;
 }

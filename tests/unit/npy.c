@@ -173,7 +173,7 @@ TEST(an_epoch_has_every_sample_once) {
     int seen[SAMPLES] = {0}, moved = 0;
     EXPECT(d->samples == SAMPLES && d->steps_available == -1);
     for (int step = 0; step < 5; step++) { /* two epochs of ten */
-        data_batch_full(d, step, &b);
+        data_batch(d, step, &b);
         for (int r = 0; r < 4; r++) {
             int s = sample_of(&b, r);
             seen[s]++;
@@ -193,9 +193,9 @@ TEST(splits_share_no_sample) {
     Data *valid = open_columns(mem, dir, false, "60,40,0", SPLIT_VALID);
     EXPECT(train->samples == 6 && valid->samples == 4);
     DataBatch b = data_batch_new(mem, train);
-    data_batch_full(train, 0, &b);
+    data_batch(train, 0, &b);
     for (int r = 0; r < 4; r++) EXPECT_INT(sample_of(&b, r), r);
-    data_batch_full(valid, 0, &b);
+    data_batch(valid, 0, &b);
     for (int r = 0; r < 4; r++) EXPECT_INT(sample_of(&b, r), 6 + r);
     EXPECT_FAIL(open_columns(mem, dir, false, "60,40,0", SPLIT_TEST), EXIT_DATA,
                 "leaves no sample for test");
@@ -204,14 +204,14 @@ TEST(splits_share_no_sample) {
     arena_free(mem);
 }
 
-/* The thread that reads ahead hands out what data_batch_full gives. */
+/* The thread that reads ahead hands out what data_batch gives. */
 TEST(read_ahead) {
     Arena *mem = arena_new();
     Data *d = open_columns(mem, write_folder(mem), true, NULL, SPLIT_TRAIN);
     DataBatch want = data_batch_new(mem, d), have;
     Prefetch *p = prefetch_start(d, 2, 9, 3, false);
     for (int step = 2; step < 11; step++) {
-        data_batch_full(d, step, &want);
+        data_batch(d, step, &want);
         EXPECT(prefetch_next(p, &have));
         EXPECT(!memcmp(have.column[0], want.column[0], 4 * 6 * sizeof(float)));
         EXPECT(!memcmp(have.column[1], want.column[1], 4 * sizeof(int32_t)));
@@ -241,8 +241,8 @@ TEST(one_safetensors_file_is_the_same) {
     Data *b = open_columns(mem, file, true, NULL, SPLIT_TRAIN);
     DataBatch one = data_batch_new(mem, a), two = data_batch_new(mem, b);
     for (int step = 0; step < 4; step++) {
-        data_batch_full(a, step, &one);
-        data_batch_full(b, step, &two);
+        data_batch(a, step, &one);
+        data_batch(b, step, &two);
         for (int r = 0; r < 4; r++) EXPECT_INT(sample_of(&one, r), sample_of(&two, r));
     }
     data_close(a);
@@ -260,7 +260,7 @@ static void expect_refused(const char *name, const char *descr, const char *shap
     if (CATCH(c)) {
         Data *d = open_columns(mem, dir, false, NULL, SPLIT_TRAIN);
         DataBatch b = data_batch_new(mem, d);
-        for (int step = 0; step < 3; step++) data_batch_full(d, step, &b);
+        for (int step = 0; step < 3; step++) data_batch(d, step, &b);
         test_fail(__FILE__, __LINE__, "%s %s %s was taken", name, descr, shape);
     }
     if (c.code != EXIT_DATA || !strstr(c.message, part))

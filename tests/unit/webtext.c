@@ -40,7 +40,7 @@ static void expect_row(const Data *d, int64_t i, const char *tokens, const char 
     float mask[8];
     DataBatch row = {have, next, positions, from, mask, false};
     check(d->seq <= 8);
-    data_batch_full(d, i, &row);
+    data_batch(d, i, &row);
     for (int k = 0; k < d->seq; k++) {
         int32_t want = labels[k] == '!' ? -1 : labels[k] == '.' ? 0 : labels[k];
         if (have[k] != (tokens[k] == '.' ? 0 : tokens[k]) || next[k] != want)
@@ -108,7 +108,7 @@ TEST(loose_lines) {
     expect_row(d, 1, "cd..", "d!!!");
     expect_row(d, 2, "ef..", "f!!!");
     int32_t tokens[4], labels[4];
-    data_batch(d, 3, tokens, labels);
+    data_batch(d, 3, &(DataBatch){tokens, labels});
     EXPECT(tokens[0] == 0xEF && tokens[1] == 0xBF && tokens[2] == 0xBD && !tokens[3]);
     data_close(d);
     path = put("loose.json", "{\"text\": [\"ab\", \"cd\"]}\n");
@@ -225,7 +225,7 @@ TEST(gpt2_tokens) {
     DataSpec spec = {"WebtextDataset", path, 1, 4, 0, true, 50257, &gpt};
     Data *d = data_open(mem, &spec);
     int32_t tokens[4], labels[4];
-    data_batch(d, 0, tokens, labels);
+    data_batch(d, 0, &(DataBatch){tokens, labels});
     EXPECT(tokens[0] == 15496 && tokens[1] == 995 && tokens[2] == 50256);
     EXPECT(labels[0] == 995 && labels[1] == -1 && labels[3] == -1);
     data_close(d);
@@ -235,7 +235,7 @@ TEST(gpt2_tokens) {
     data_close(d);
     spec.vocab = 10000;
     d = data_open(mem, &spec);
-    EXPECT_FAIL(data_batch(d, 0, tokens, labels), EXIT_DATA,
+    EXPECT_FAIL(data_batch(d, 0, &(DataBatch){tokens, labels}), EXIT_DATA,
                 "text 0, token 0: token 15496 is outside the vocabulary of 10000");
     data_close(d);
 }
