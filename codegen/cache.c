@@ -279,21 +279,24 @@ static void listing_add(Arena *a, Listing *l, int folder, const char *name) {
     l->bytes += e.bytes;
 }
 
-/* Files of more than limit_bytes become at most keep_bytes; what they are then. */
-static uint64_t trim(int folder, uint64_t limit_bytes, uint64_t keep_bytes) {
+enum { LIMIT_SHARES = 8 };
+
+/* What is over the limit goes, and a share of it besides; the bytes that are left. */
+static uint64_t trim(int folder) {
+    const uint64_t limit = CACHE_LIMIT_BYTES, keep = limit - limit / LIMIT_SHARES;
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         if (fd >= 0) close(fd);
-        return limit_bytes;
+        return limit;
     }
     Arena *a = arena_new();
     Listing l = {0};
     for (struct dirent *d; (d = readdir(dir));) listing_add(a, &l, folder, d->d_name);
     closedir(dir);
-    bool over = l.bytes > limit_bytes;
+    bool over = l.bytes > limit;
     if (over) qsort(l.items, (size_t)l.n, sizeof *l.items, older_first);
-    for (int i = 0; over && i < l.n && l.bytes > keep_bytes; i++) {
+    for (int i = 0; over && i < l.n && l.bytes > keep; i++) {
         unlinkat(folder, l.items[i].name, 0);
         l.bytes -= l.items[i].bytes;
     }
@@ -301,27 +304,18 @@ static uint64_t trim(int folder, uint64_t limit_bytes, uint64_t keep_bytes) {
     return l.bytes;
 }
 
-void cache_trim(uint64_t limit_bytes) {
-    int folder = folder_open();
-    if (folder < 0) return;
-    trim(folder, limit_bytes, limit_bytes);
-    close(folder);
-}
-
 /* Looking at thousands of files takes as long as compiling a kernel: what is free then is added
  * to before the next look, by this process an eighth of it, as others add too. Where nothing was
  * free, some is made. */
 static void trim_at_times(int folder, uint64_t added) {
-    enum { SHARES = 8 };
-    const uint64_t limit = CACHE_LIMIT_BYTES;
     static _Atomic uint64_t room;
     uint64_t left = room;
     if (left >= added) {
         room = left - added;
         return;
     }
-    uint64_t bytes = trim(folder, limit, limit - limit / SHARES);
-    room = bytes < limit ? (limit - bytes) / SHARES : 0;
+    uint64_t bytes = trim(folder);
+    room = bytes < CACHE_LIMIT_BYTES ? (CACHE_LIMIT_BYTES - bytes) / LIMIT_SHARES : 0;
 }
 
 static void put(const char *name, const void *bytes, size_t n) {

@@ -18,15 +18,13 @@ void cache_key(const char *text, size_t n, char key[CACHE_KEY_CHARS]);
  * file that is damaged, holds the object of another key or may be written by others is
  * removed, said on stderr, and counts as none. */
 void *cache_get(Arena *a, const char *key, size_t *n);
-/* Keeps an object. A file appears whole or not at all; concurrent writers are fine. */
+/* Keeps an object. A file appears whole or not at all; concurrent writers are fine. The first one
+ * of a process removes what was unused for longest where there are more than CACHE_LIMIT_BYTES,
+ * until an eighth of them is free, and later ones when they have added an eighth of what was. */
 void cache_put(const char *key, const void *object, size_t n);
 /* The same of a text, which nobody runs and whose reader checks every line: of the user, with
  * no checksum. */
 char *cache_get_text(Arena *a, const char *key);
 void cache_put_text(const char *key, const char *text);
-/* Removes what was unused for longest until the files are at most limit_bytes in all. The first
- * cache_put of a process does so where they are more than CACHE_LIMIT_BYTES, and later ones when
- * they have added an eighth of what was free. */
-void cache_trim(uint64_t limit_bytes);
 
 #endif

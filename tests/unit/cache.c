@@ -267,47 +267,54 @@ TEST(which_folder) {
     arena_free(a);
 }
 
-TEST(trims_the_longest_unused) {
-    Arena *a = arena_new();
-    char key[6][CACHE_KEY_CHARS], object[1000] = "";
-    use_folder("c");
-    for (int i = 0; i < 6; i++) {
-        key_of(arena_printf(a, "key %d", i), key[i]);
-        cache_put(key[i], object, sizeof object);
-        struct timespec old[2] = {{.tv_sec = 1000 + i}, {.tv_sec = 1000 + i}};
-        EXPECT(utimensat(AT_FDCWD, path_of(a, key[i]), old, 0) == 0);
-    }
-    char *mine = arena_printf(a, "%s/notes.txt", folder);
-    char *stale = arena_printf(a, "%s/tmp-1-1", folder);
-    write_file(mine, object, sizeof object);
-    write_file(stale, object, sizeof object);
-    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
-    EXPECT(utimensat(AT_FDCWD, mine, old, 0) == 0);
-    EXPECT(utimensat(AT_FDCWD, stale, old, 0) == 0);
-    expect_object(key[0], object, sizeof object); /* used: the newest now */
-    cache_trim(3 * 1080);
-    for (int i = 0; i < 6; i++)
-        EXPECT(file_exists(path_of(a, key[i])) == (i == 0 || i >= 4));
-    EXPECT(file_exists(mine) && !file_exists(stale));
-    cache_trim(3 * 1080 - 1);
-    EXPECT(!file_exists(path_of(a, key[4])) && file_exists(path_of(a, key[5])));
-    arena_free(a);
+static void set_used(const char *path, time_t second) {
+    struct timespec at[2] = {{.tv_sec = second}, {.tv_sec = second}};
+    EXPECT(utimensat(AT_FDCWD, path, at, 0) == 0);
 }
 
 /* A file that is as large, but not on the disk, and last used at that second. */
 static void write_large(Arena *a, const char *text, off_t bytes, time_t used) {
     char key[CACHE_KEY_CHARS];
-    struct timespec at[2] = {{.tv_sec = used}, {.tv_sec = used}};
     key_of(text, key);
     write_file(path_of(a, key), "", 0);
     EXPECT(truncate(path_of(a, key), bytes) == 0);
-    EXPECT(utimensat(AT_FDCWD, path_of(a, key), at, 0) == 0);
+    set_used(path_of(a, key), used);
 }
 
 static bool is_there(Arena *a, const char *text) {
     char key[CACHE_KEY_CHARS];
     key_of(text, key);
     return file_exists(path_of(a, key));
+}
+
+TEST(trims_the_longest_unused) {
+    enum { FILES = 5 };
+    static const char *const large[FILES] = {"1", "2", "3", "4", "5"};
+    Arena *a = arena_new();
+    char used[CACHE_KEY_CHARS], added[CACHE_KEY_CHARS], object[1000] = "";
+    use_folder("c");
+    key_of("used", used);
+    key_of("added", added);
+    if (fork() == 0) { /* the first object of this process is to be another */
+        cache_put(used, object, sizeof object);
+        _exit(0);
+    }
+    wait(NULL);
+    char *mine = arena_printf(a, "%s/notes.txt", folder);
+    char *stale = arena_printf(a, "%s/tmp-1-1", folder);
+    write_file(mine, object, sizeof object);
+    write_file(stale, object, sizeof object);
+    set_used(mine, 1000);
+    set_used(stale, 1000);
+    set_used(path_of(a, used), 1000);
+    expect_object(used, object, sizeof object); /* the newest now */
+    for (int i = 0; i < FILES; i++)
+        write_large(a, large[i], CACHE_LIMIT_BYTES / 4, 1001 + i);
+    cache_put(added, object, sizeof object);
+    for (int i = 0; i < FILES; i++) EXPECT(is_there(a, large[i]) == (i >= 2));
+    EXPECT(is_there(a, "used") && is_there(a, "added"));
+    EXPECT(file_exists(mine) && !file_exists(stale));
+    arena_free(a);
 }
 
 /* The first object that is added makes room, and so does one that comes when what was free may
