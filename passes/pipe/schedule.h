@@ -26,6 +26,12 @@ typedef struct PipeSchedule {
     const char *name;
 } PipeSchedule;
 
+/* Chunk c is on stage c mod stages; stages have no room for tasks yet. */
+PipeSchedule *schedule_new(Arena *mem, const char *name, int stages, int chunks,
+                           int micro);
+/* Behind the others of the stage, where there must be room. */
+void schedule_add(PipeSchedule *s, int stage, TaskKind kind, int chunk, int micro);
+
 /* Name of the k-th generator; NULL: there are not so many. */
 const char *schedule_name_at(int k);
 /* What a generator is, without making its tasks. */
