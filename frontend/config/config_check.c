@@ -154,9 +154,6 @@ static void check_batch(const Config *c) {
 
 static void check_rates(const Config *c) {
     double lr = c->lr_schedule_learning_rate, end = c->lr_schedule_lr_end;
-    if (!(lr > 0))
-        config_refuse(c, "lr_schedule.learning_rate", "optimizer.learning_rate", NULL,
-                      "learning_rate is %g; it must be above 0", lr);
     if (config_decays(c) && lr < end)
         config_refuse(c, "lr_schedule.lr_end", "lr_schedule.learning_rate",
                       "the learning rate goes down from learning_rate to lr_end",
@@ -175,17 +172,6 @@ static void check_ratio(const Config *c) {
         config_refuse(c, "lr_schedule.warmup_ratio", "lr_schedule.warmup_steps",
                       "keep one of the two",
                       "warmup_ratio is given together with warmup_steps");
-}
-
-static void check_curve(const Config *c) {
-    LrType type = c->lr_schedule_type;
-    bool waves = type == LR_COSINE || type == LR_COSINE_WITH_RESTARTS;
-    if (waves && !(c->lr_schedule_num_cycles > 0))
-        config_refuse(c, "lr_schedule.num_cycles", "lr_schedule.type", NULL,
-                      "num_cycles is %g; it must be above 0", c->lr_schedule_num_cycles);
-    if (type == LR_POLYNOMIAL && !(c->lr_schedule_power > 0))
-        config_refuse(c, "lr_schedule.power", "lr_schedule.type", NULL,
-                      "power is %g; it must be above 0", c->lr_schedule_power);
 }
 
 /* A run of no steps is refused as such, by train. */
@@ -316,14 +302,14 @@ static void check_micro(const Config *cfg) {
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source, check_heads,     check_kv_heads,      check_window,
-    check_width,        check_tied,      check_residual,      check_positions,
-    check_eos,          check_bos,       check_pad,           check_eod,
-    check_bias,         check_length,    check_loader_length, check_batch,
-    check_rates,        check_curve,     check_first_rate,    check_ratio,
-    check_warmup,       check_wsd,       check_profile,       check_loss_scale,
-    check_decay,        check_documents, check_mindrecord,    check_parallel_mode,
-    check_resume,       check_shards,    check_micro};
+    check_model_source, check_heads,      check_kv_heads,      check_window,
+    check_width,        check_tied,       check_residual,      check_positions,
+    check_eos,          check_bos,        check_pad,           check_eod,
+    check_bias,         check_length,     check_loader_length, check_batch,
+    check_rates,        check_first_rate, check_ratio,         check_warmup,
+    check_wsd,          check_profile,    check_loss_scale,    check_decay,
+    check_documents,    check_mindrecord, check_parallel_mode, check_resume,
+    check_shards,       check_micro};
 
 typedef struct Check {
     const Config *cfg;

@@ -52,15 +52,29 @@ static char *enum_name(Arena *a, const char *values, int wanted) {
     die("value %d of %s", wanted, values);
 }
 
+/* Takes the number that is good besides, "-1 0..10", off `range`; its bytes. */
+static size_t take_besides(const char **range) {
+    const char *blank = strchr(*range, ' ');
+    size_t n = blank ? (size_t)(blank - *range) : 0;
+    if (blank) *range = blank + 1;
+    return n;
+}
+
+static char *number_range_text(Arena *a, const char *range) {
+    const char *first = range;
+    size_t besides = take_besides(&range);
+    bool above = range[0] == '>';
+    const char *low = range + above, *dots = strstr(low, "..");
+    if (!dots) return "";
+    bool least = dots > low, most = dots[2] != 0;
+    const char *before = above ? "above " : !least ? "at most " : most ? "" : "at least ";
+    const char *between = !least || !most ? "" : above ? ", up to " : " to ";
+    return arena_printf(a, "%.*s%s%s%.*s%s%s", (int)besides, first, besides ? " or " : "",
+                        before, (int)(dots - low), low, between, dots + 2);
+}
+
 char *key_range_text(Arena *a, const Key *key) {
-    if (key->kind != KIND_ENUM) {
-        const char *dots = strstr(key->range, "..");
-        if (!dots) return "";
-        if (dots == key->range) return arena_printf(a, "at most %s", dots + 2);
-        char *low = arena_strndup(a, key->range, (size_t)(dots - key->range));
-        return dots[2] ? arena_printf(a, "%s to %s", low, dots + 2)
-                       : arena_printf(a, "at least %s", low);
-    }
+    if (key->kind != KIND_ENUM) return number_range_text(a, key->range);
     Text t = text_new(a);
     int last = 0;
     for (const char *p = key->range; *p; p++) last += *p == '|';
@@ -84,13 +98,19 @@ static _Noreturn void wrong_type(const Key *key, const char *name, const YamlNod
             key_kind_name(key->kind), node->text);
 }
 
+static bool in_range(const char *range, double v) {
+    const char *first = range;
+    if (take_besides(&range) && v == strtod(first, NULL)) return true;
+    bool above = range[0] == '>';
+    const char *dots = strstr(range, "..");
+    double least = strtod(range + above, NULL);
+    return !dots || ((dots == range || (above ? v > least : v >= least)) &&
+                     (!dots[2] || v <= strtod(dots + 2, NULL)));
+}
+
 static void check_range(const Key *key, const char *name, const YamlNode *node,
                         double v) {
-    const char *dots = strstr(key->range, "..");
-    if (!dots) return;
-    bool low = dots == key->range || v >= strtod(key->range, NULL);
-    bool high = !dots[2] || v <= strtod(dots + 2, NULL);
-    if (low && high) return;
+    if (in_range(key->range, v)) return;
     Arena *a = arena_new();
     char range[96];
     snprintf(range, sizeof range, "%s", key_range_text(a, key));

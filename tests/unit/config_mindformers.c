@@ -380,13 +380,28 @@ TEST(rates_that_cannot_be) {
     EXPECT(c->lr_schedule_lr_end == 1e-6);
     EXPECT_FAIL(parse("lr_schedule: {learning_rate: 1.e-6, lr_end: 1.e-5}"), EXIT_CONFIG,
                 "t.yaml:1:45: error: learning_rate 1e-06 is below lr_end 1e-05");
-    EXPECT_FAIL(parse("lr_schedule: {learning_rate: 0}"), EXIT_CONFIG,
-                "t.yaml:1:30: error: learning_rate is 0; it must be above 0");
+    EXPECT_FAIL(
+        parse("lr_schedule: {learning_rate: 0}"), EXIT_CONFIG,
+        "t.yaml:1:30: error: lr_schedule.learning_rate must be above 0, up to 1000, "
+        "not 0");
     EXPECT_FAIL(parse("lr_schedule: {num_cycles: 0}"), EXIT_CONFIG,
-                "num_cycles is 0; it must be above 0");
+                "num_cycles must be above 0");
     EXPECT_FAIL(parse("lr_schedule: {type: polynomial, power: 0}"), EXIT_CONFIG,
-                "power is 0; it must be above 0");
-    parse("lr_schedule: {type: constant, num_cycles: 0, power: 0}");
+                "power must be above 0");
+}
+
+/* -1 says that there is none, and no other number below 0 does. */
+TEST(weight_decays_that_cannot_be) {
+    Config *c = parse("optimizer: {start_weight_decay: -1, end_weight_decay: -1.0}");
+    EXPECT(c->optimizer_start_weight_decay == -1 && c->optimizer_end_weight_decay == -1);
+    EXPECT_FAIL(
+        parse("optimizer: {start_weight_decay: -0.5}"), EXIT_CONFIG,
+        "t.yaml:1:33: error: optimizer.start_weight_decay must be -1 or 0 to 1000, "
+        "not -0.5");
+    EXPECT_FAIL(parse("optimizer: {end_weight_decay: -2}"), EXIT_CONFIG,
+                "end_weight_decay must be -1 or 0 to 1000");
+    EXPECT_FAIL(parse("optimizer: {end_weight_decay: 1001}"), EXIT_CONFIG,
+                "end_weight_decay must be -1 or 0 to 1000");
 }
 
 /* A key that acts as another one says so only where it does. */

@@ -16,6 +16,8 @@ static const struct {
     {"model.model_config.max_position_embeddings", "4096"},
     {"model.model_config.add_qkv_bias", "True"}, /* False needs add_bias_linear False */
     {"lr_schedule.lr_end", "0.0001"},
+    {"optimizer.start_weight_decay", "0.5"},
+    {"optimizer.end_weight_decay", "0.5"},
     {"lr_schedule.warmup_lr_init", "0.0001"},
     {"seed", "9223372036854775807"},
 };
@@ -73,10 +75,11 @@ TEST(every_row_can_be_set_and_read_back) {
             EXPECT_INT(FLAGS(neutral)->n_notes, 0);
             continue;
         }
-        bool ramp = !strcmp(key->path, "optimizer.weight_decay_incr_style");
+        bool ramp = strstr(key->path, "_weight_decay") || strstr(key->path, "decay_incr");
         char *packed = "--train_dataset.data_loader.type=GPTDataset";
-        Config *cfg = ramp ? FLAGS(flag, "--optimizer.start_weight_decay=0",
-                                   "--optimizer.end_weight_decay=0.2")
+        Config *cfg = ramp ? FLAGS("--optimizer.weight_decay_incr_style=cosine",
+                                   "--optimizer.start_weight_decay=0",
+                                   "--optimizer.end_weight_decay=0.2", flag)
                            : FLAGS(packed, flag);
         bool is_fixed = key->cat == CAT_FIXED;
         const char *want = is_fixed ? config_value(defaults, a, key->path) : value;
@@ -111,9 +114,12 @@ TEST(table_is_sound) {
         EXPECT_INT(key_find(key->path), k); /* each path once, hidden by no alias */
         EXPECT(key->doc[0] && (key->cat == CAT_WORKS) == !key->why[0]);
         EXPECT(key->kind == KIND_TREE || !key_is_section(key->path));
-        const char *dots = strstr(key->range, "..");
-        if (dots && dots != key->range && dots[2])
-            EXPECT(strtod(key->range, NULL) < strtod(dots + 2, NULL));
+        const char *besides = key->kind == KIND_ENUM ? NULL : strchr(key->range, ' ');
+        const char *range = besides ? besides + 1 : key->range;
+        const char *dots = strstr(range, "..");
+        range += *range == '>';
+        if (dots && dots != range && dots[2])
+            EXPECT(strtod(range, NULL) < strtod(dots + 2, NULL));
         EXPECT(strlen(key_range_text(a, key)) < 90 || key->kind == KIND_ENUM);
     }
 }
