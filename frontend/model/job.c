@@ -1,6 +1,7 @@
 /* job.c - see job.h. */
 #include "frontend/model/job.h"
 #include "frontend/config/config_state.h"
+#include "passes/pipe/layers.h"
 #include "runtime/comm/comm.h"
 #include "runtime/store/safetensors.h"
 
@@ -376,6 +377,23 @@ static void choose_parts(Job *j) {
     j->parts = n;
 }
 
+/* What has no layers has none to make again. */
+static void choose_again(Job *j) {
+    static const char *const keys[] = {"recompute_config.recompute",
+                                       "recompute_config.select_recompute"};
+    const TextList *said[] = {&j->cfg->recompute_config_recompute,
+                              &j->cfg->recompute_config_select_recompute};
+    if (j->has_spec || !j->strategy.remake || layers_count(user_entry(j))) return;
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if (config_switch(said[i]))
+            config_note(
+                j->cfg, keys[i],
+                "%s has no effect: %s has no layers, which are the runs of a call "
+                "with `times` in its model function",
+                keys[i], j->module.path);
+    j->strategy.remake = NULL;
+}
+
 /* Where documents end, their tokenizer knows better than the model. The key says so to a
  * resumed run, which compares it. */
 static void choose_eod(Job *j) {
@@ -403,6 +421,7 @@ void job_choose_shape(Job *j) {
                       "%lld micro-batches of %lld sequences", (long long)j->micro,
                       (long long)j->batch);
     choose_parts(j);
+    choose_again(j);
     choose_inputs(j);
     check_means(j);
     choose_eod(j);

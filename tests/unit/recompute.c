@@ -373,6 +373,28 @@ TEST(names_that_are_made_again_anyhow) {
     EXPECT(!says_nothing_added("select_recompute: act, recompute_elementwise: False"));
 }
 
+static bool module_says(const char *example, const char *key, const char *value) {
+    Arena *a = arena_new();
+    const char *path =
+        arena_printf(a, "%s/../examples/%s/train.yaml", tests_dir(), example);
+    Config *cfg = config_load(a, path, 0, NULL);
+    config_set_flag(cfg, key, value);
+    const Job *j = job_to_plan(a, cfg);
+    bool said = false;
+    for (int i = 0; i < cfg->n_notes; i++)
+        said |= strstr(cfg->notes[i], "mlp.ir has no layers") != NULL;
+    EXPECT(said == !j->strategy.remake);
+    arena_free(a);
+    return said;
+}
+
+TEST(a_module_without_layers) {
+    EXPECT(module_says("classifier", "recompute_config.recompute", "True"));
+    EXPECT(module_says("classifier", "recompute_config.recompute", "2"));
+    EXPECT(module_says("classifier", "recompute_config.select_recompute", "[q]"));
+    EXPECT(!module_says("lstm", "recompute_config.recompute", "True"));
+}
+
 TEST(a_switch_is_off_in_every_spelling) {
     static const char idle[] = "recompute_slice_activation has no effect";
     static const char *const no[] = {"False", "false", "'FALSE'", "no", "'off'"};
