@@ -91,22 +91,27 @@ static bool weights_of_torch(const char *path) {
     return got == sizeof magic && !memcmp(magic, "PK\3\4", sizeof magic);
 }
 
+static bool is_indexed(Arena *mem, const char *path) {
+    if (dir_exists(path) || weights_of_torch(path)) return false;
+    return ends_with(path, ".idx") || ends_with(path, ".bin") ||
+           (!file_exists(path) && file_exists(arena_printf(mem, "%s.idx", path)));
+}
+
 static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
     static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "merges.txt",
                                              "encoder.json", "vocab.bpe"};
     path = ckpt_of_latest(mem, path);
-    if (dir_exists(path)) return inspect_folder(mem, path);
-    if (weights_of_torch(path)) {
-        inspect_safetensors(mem, path);
-        return true;
-    }
-    if (ends_with(path, ".idx") || ends_with(path, ".bin") ||
-        (!file_exists(path) && file_exists(arena_printf(mem, "%s.idx", path)))) {
+    if (is_indexed(mem, path)) {
         inspect_indexed(mem, path, vocab);
         return true;
     }
     if (!file_exists(path)) fail(EXIT_DATA, "cannot open %s: %s", path, strerror(ENOENT));
-    if (ends_with(path, ".safetensors") || ends_with(path, ".safetensors.index.json")) {
+    if (vocab)
+        fail(EXIT_CONFIG,
+             "--vocab_size is for tokens of a .bin/.idx pair, which %s is not", path);
+    if (dir_exists(path)) return inspect_folder(mem, path);
+    if (weights_of_torch(path) || ends_with(path, ".safetensors") ||
+        ends_with(path, ".safetensors.index.json")) {
         inspect_safetensors(mem, path);
         return true;
     }

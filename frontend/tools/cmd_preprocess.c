@@ -64,10 +64,18 @@ static TextReader *open_reader(const Work *o) {
     if (o->format >= 0) spec.format = o->format == 0 ? TEXT_JSON : TEXT_PLAIN;
     if (o->documents >= 0) spec.document = (TextDocument)o->documents;
     TextReader *r = text_read_open(o->mem, &spec);
-    for (int i = 0; i < text_read_files(r) && o->nkey > 1; i++)
-        if (text_read_plain(r, i))
+    int plain = 0;
+    for (int i = 0; i < text_read_files(r); i++) {
+        plain += text_read_plain(r, i);
+        if (plain && o->nkey > 1)
             fail(EXIT_CONFIG, "%s is plain text, which has no keys: --json-keys %s ...",
                  text_read_path(r, i), o->key[0]);
+    }
+    if (!plain && o->documents >= 0)
+        fail(EXIT_CONFIG,
+             "--text-documents is for plain text, and %s has a document in each line: "
+             "leave it out, or --input-format text",
+             text_read_path(r, 0));
     return r;
 }
 

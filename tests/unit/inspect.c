@@ -420,6 +420,9 @@ TEST(inspect_tokenizers) {
         inspect(temp(names[i]));
         sound("  vocabulary   260, end of document 259\n");
     }
+    char *words[] = {"inspect", temp("tok"), "--vocab_size", "300", NULL};
+    inspect_words(4, words);
+    says(EXIT_CONFIG, "--vocab_size is for tokens of a .bin/.idx pair, which ");
     damage(temp("tok/tokenizer.json"), 0, false);
     inspect(dir);
     says(EXIT_DATA, "tokenizer.json");

@@ -142,7 +142,14 @@ TEST(preprocess_plain_text) {
     EXPECT_STR(shown(temp("p_text_document")), "one|\ntwo|\nthree|\nfour|\nfive|\n");
     RUN("--input", in, "--output-prefix", temp("q"), BYTES, "--json-keys", "a", "b");
     refused(EXIT_CONFIG, "plain text, which has no keys");
+    char *lines = put_text("t.jsonl", "{\"text\": \"one\"}\n");
+    RUN("--input", lines, "--output-prefix", temp("q"), BYTES, "--text-documents",
+        "line");
+    refused(EXIT_CONFIG, "t.jsonl has a document in each line: leave it out");
     nothing_left(temp("q"));
+    RUN("--input", lines, in, "--output-prefix", temp("q"), BYTES, "--text-documents",
+        "line");
+    worked();
 }
 
 TEST(preprocess_broken_lines) {
