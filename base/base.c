@@ -291,6 +291,9 @@ _Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt
         n += snprintf(whole + n, sizeof whole - (size_t)n, "\n    %s\n    %*s^", line,
                       caret, "");
     }
+    if (at.alias)
+        n += snprintf(whole + n, sizeof whole - (size_t)n,
+                      "\n    used by the alias in line %d", at.alias);
     if (hint) snprintf(whole + n, sizeof whole - (size_t)n, "\n    hint: %.500s", hint);
     failing_at = at;
     leave(code, make_printable(whole, LINES_INDENTED));

@@ -127,6 +127,7 @@ typedef struct SourcePos {
     const char *text;
     int line, col;
     int before; /* lines of the file before `text` */
+    int alias;  /* line that repeats by name what stands here; 0: none */
 } SourcePos;
 
 /* Ends the command with `code` (or unwinds to the innermost Catch). fail_at prints

@@ -129,6 +129,24 @@ static void on_scalar(Builder *b, const yaml_event_t *e, SourcePos at) {
     attach(b, node, at);
 }
 
+/* The node again, as the alias in `line` has it. */
+static YamlNode *node_used(Builder *b, const YamlNode *node, int line) {
+    YamlNode *again = NEW(b->mem, YamlNode);
+    *again = *node;
+    again->at.alias = line;
+    again->keys = again->items = NULL;
+    again->n = again->cap = again->keys_cap = 0;
+    for (int i = 0; i < node->n; i++) {
+        int n = i;
+        if (node->kind == NODE_MAP)
+            PUSH(b->mem, again->keys, n, again->keys_cap,
+                 node_used(b, node->keys[i], line));
+        PUSH(b->mem, again->items, again->n, again->cap,
+             node_used(b, node->items[i], line));
+    }
+    return again;
+}
+
 static void on_alias(Builder *b, const yaml_event_t *e, SourcePos at) {
     const char *name = (const char *)e->data.alias.anchor;
     int i = b->n_anchors - 1;
@@ -141,7 +159,7 @@ static void on_alias(Builder *b, const yaml_event_t *e, SourcePos at) {
         refuse(b, at, NULL, "more than 64 levels");
     } else {
         count_nodes(b, b->anchors[i].node->size, at);
-        if (!b->message) attach(b, b->anchors[i].node, at);
+        if (!b->message) attach(b, node_used(b, b->anchors[i].node, at.line), at);
     }
 }
 

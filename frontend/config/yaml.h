@@ -5,8 +5,8 @@
 
 typedef enum NodeKind { NODE_TEXT, NODE_LIST, NODE_MAP } NodeKind;
 
-/* A scalar, list or map. A node that is an alias is the anchored node itself, so nodes
- * are shared and never change. */
+/* A scalar, list or map. Of an alias: what its anchor has, at the places there, which name the
+ * line of the alias. */
 typedef struct YamlNode YamlNode;
 struct YamlNode {
     NodeKind kind;

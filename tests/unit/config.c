@@ -80,6 +80,14 @@ TEST(wrong_values) {
                 "    parallel: {overlap: polls}\n"
                 "                        ^\n"
                 "    hint: did you mean auto?");
+    EXPECT_FAIL(parse("runner_config:\n  max_steps: &many 1.5e9\n  epochs: *many\n"
+                      "  eval_iters: 2\n"),
+                EXIT_CONFIG,
+                "t.yaml:2:14: error: runner_config.epochs must be 1 to 1000000000, "
+                "not 1.5e9\n"
+                "      max_steps: &many 1.5e9\n"
+                "                 ^\n"
+                "    used by the alias in line 3");
     EXPECT_FAIL(parse("context: {max_device_memory: 30}"), EXIT_CONFIG, "such as 30GB");
     EXPECT_FAIL(parse("context: {max_device_memory: 9999999999TB}"), EXIT_CONFIG, "30GB");
     EXPECT_FAIL(parse("runner_wrapper: {use_clip_grad: 1}"), EXIT_CONFIG,

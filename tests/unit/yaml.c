@@ -30,10 +30,13 @@ TEST(empty_is_a_map) {
                1);
 }
 
-TEST(aliases_share) {
+TEST(aliases_repeat) {
     YamlNode *root = parse("a: &x {b: 1}\nc: *x\n");
-    EXPECT(root->items[0] == root->items[1]);
+    const YamlNode *a = root->items[0], *c = root->items[1];
     EXPECT_INT(root->height, 2);
+    EXPECT(c->n == 1 && !strcmp(c->items[0]->text, "1"));
+    EXPECT(c->keys[0]->at.line == 1 && c->keys[0]->at.col == a->keys[0]->at.col);
+    EXPECT(c->items[0]->at.alias == 2 && !a->items[0]->at.alias);
 }
 
 TEST(errors_name_the_position) {
