@@ -134,6 +134,8 @@ bool train_state_save_best(Train *t, const char *dir, double valid_loss);
 /* Name of a parameter with an element that is inf or NaN on any rank, the same on all
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);
+/* Is the step of a number without a gradient 0/0, as optimizer.eps is 0? */
+bool train_divides_by_zero(const Train *t);
 
 /* train_aside.c: what other runs left in the folders of this one; all of it on rank 0. */
 /* Keeps other runs from writing to the folder of checkpoints; makes it, if any are saved. */

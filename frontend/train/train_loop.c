@@ -207,9 +207,18 @@ static void say_skipped(const Train *t) {
         (long long)t->skipped_in_a_row, most);
 }
 
-static const char *advice(const Train *t, const char *not_finite) {
+static const char *milder(const Train *t) {
     static const char smaller[] = "try a smaller learning rate, a longer warm-up or "
                                   "clipping (runner_wrapper.max_grad_norm)";
+    if (!train_divides_by_zero(t)) return smaller;
+    return arena_printf(t->mem,
+                        "write an optimizer.eps above 0, as with 0 the step of a number "
+                        "without a gradient is 0/0; else %s",
+                        smaller);
+}
+
+static const char *advice(const Train *t, const char *not_finite) {
+    const char *smaller = milder(t);
     if (t->not_finite)
         return arena_printf(t->mem,
                             "%s was not finite before the first step: start from "

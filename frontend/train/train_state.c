@@ -3,7 +3,7 @@
  * alone. */
 #include "base/json.h"
 #include "frontend/config/commands.h"
-#include "frontend/config/key.h"
+#include "frontend/config/config_state.h"
 #include "frontend/model/run_folder.h"
 #include "frontend/train/folder_lock.h"
 #include "frontend/train/program_tensors.h"
@@ -267,6 +267,11 @@ static const char *why_diverged(const Train *t, const Json *s) {
     return arena_printf(t->mem, "%lld steps in a row were skipped", (long long)n);
 }
 
+bool train_divides_by_zero(const Train *t) {
+    const Config *cfg = t->job.cfg;
+    return cfg->optimizer_eps == 0 && !config_idle(cfg, "optimizer.eps");
+}
+
 /* From a checkpoint of a run that has diverged back to the one before it that is good.
  * Training is the same bits each time, so another configuration must be given. */
 static void leave_diverged(Train *t, const char *dir, char **state) {
@@ -277,18 +282,22 @@ static void leave_diverged(Train *t, const char *dir, char **state) {
     long long newest = (long long)t->step;
     const char *to = folder_of_step(t->mem, dir, good);
     const char *now = folder_of_step(t->mem, dir, newest);
+    const char *milder = train_divides_by_zero(t)
+                             ? "an --optimizer.eps above 0"
+                             : "a smaller --lr_schedule.learning_rate";
     if (good < 0 || good == newest || !is_there(t->mem, to, good))
         fail(EXIT_DIVERGED,
              "the run has diverged (%s at step %lld), and there is no checkpoint of a "
-             "good step: write --resume never and a smaller --lr_schedule.learning_rate "
-             "to start anew, or --resume %s to go on all the same",
-             why, newest, now);
+             "good step: write --resume never and %s to start anew, or --resume %s to go "
+             "on all the same",
+             why, newest, milder, now);
     if (!strcmp(json_get_string(s, "config_hash", ""), t->config_hash))
         fail(EXIT_DIVERGED,
              "the run has diverged (%s at step %lld), and the same configuration would "
-             "do so again: write a smaller --lr_schedule.learning_rate, say, to go on "
-             "from %s, or --resume %s to go on behind the skipped steps",
-             why, newest, to, now);
+             "do so again: write %s, say, to go on from %s, or --resume %s to go on "
+             "behind "
+             "the skipped steps",
+             why, newest, milder, to, now);
     ckpt_load_dir(t->mem, to, t->tensor, t->ntensor, state, &t->step);
     t->went_back = true;
     report_say(t,

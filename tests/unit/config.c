@@ -253,6 +253,11 @@ TEST(keys_that_are_not_used) {
                          "runner_config.log_interval 5 takes precedence"));
 }
 
+TEST(an_eps_of_0) {
+    EXPECT(has_note(parse("optimizer: {eps: 0}"), "t.yaml:1: optimizer.eps is 0: "));
+    EXPECT(!has_note(parse("optimizer: {eps: 0, type: SGD}"), "eps is 0"));
+}
+
 TEST(a_flag_takes_the_place_of_a_key_of_a_file_without_a_note) {
     const char *path = write_file(
         "c.yaml", "callbacks:\n  - {type: MFLossMonitor, per_print_times: 3}\n");

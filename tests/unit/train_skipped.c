@@ -217,6 +217,17 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     runs_expect_same_tensors(whole, run, STEPS);
 }
 
+/* Of a token that is in no batch there is no gradient. */
+TEST_LIMIT(steps_of_nothing_by_nothing, 120) {
+    const char *run = in_temp("run"), *config = config_of(&large, "....................");
+    const char *none = words(config, run, "--optimizer.eps 0");
+    RUN_EXPECT(1, none);
+    SAID_EXPECT("optimizer.eps is 0: the step of a number whose gradients");
+    SAID_EXPECT("is not finite any more: write an optimizer.eps above 0, as with 0");
+    RUN_EXPECT(1, none);
+    SAID_EXPECT("write --resume never and an --optimizer.eps above 0 to start anew");
+}
+
 /* Rates too large for plain SGD: the loss grows, and then is no number. */
 static const char *growing(const char *run, const char *more) {
     return words(runs_small_config(40, 2), run,
