@@ -269,6 +269,31 @@ static const char *folder_is_no_file(Arena *mem, const char *path) {
     return "a folder, not a file";
 }
 
+/* What another kind of file is, and who takes it, by the end of its name; NULL: of none. */
+static const char *other_kind(const char *path) {
+    static const char weights[] = "weights, not a configuration: stator predict and "
+                                  "--init_from take the folder that they are in";
+    static const char tokenizer[] = "a tokenizer, not a configuration: --tokenizer_file "
+                                    "takes a tokenizer.json, beside one";
+    static const char *const kinds[][2] = {
+        {".safetensors", weights},
+        {".safetensors.index.json", weights},
+        {".bin.index.json", weights},
+        {".bin", "weights or tokens, not a configuration: stator predict and --init_from "
+                 "take the folder of weights, --dataset_dir tokens, beside one"},
+        {".idx", "tokens, not a configuration: --dataset_dir takes them, beside one"},
+        {".npy", "data, not a configuration: --dataset_dir takes the folder, beside one"},
+        {".jsonl", "lines of JSON, not a configuration: --dataset_dir takes data, beside "
+                   "one"},
+        {".ir", "a module, not a configuration: model.file of one names it"},
+        {"tokenizer.json", tokenizer},
+        {"vocab.json", tokenizer},
+        {"merges.txt", tokenizer}};
+    for (int i = 0; i < ARRAY_LEN(kinds); i++)
+        if (ends_with(path, kinds[i][0])) return kinds[i][1];
+    return NULL;
+}
+
 /* `from` is where base_config names the file, NULL for the first one. */
 static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out) {
     char real[PATH_MAX];
@@ -279,6 +304,7 @@ static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer
         include_error(path, from,
                       "a pipe or a device: a configuration is read more than once, so "
                       "write it to a file");
+    if (other_kind(path)) include_error(path, from, other_kind(path));
     if (!realpath(path, real)) include_error(path, from, strerror(errno));
     for (int i = 0; i < ld->depth; i++) {
         char other[PATH_MAX];

@@ -63,6 +63,12 @@ TEST(include_failures) {
     write_file("b.yaml", "base_config: a.yaml\n");
     EXPECT_FAIL(load(cycle), EXIT_CONFIG, "comes back to a file being read");
     EXPECT_FAIL(load(temp_dir()), EXIT_CONFIG, "a folder, not a file");
+    EXPECT_FAIL(load(write_file("model.safetensors", "\xff")), EXIT_CONFIG,
+                "model.safetensors: weights, not a configuration: stator predict and "
+                "--init_from take the folder");
+    EXPECT_FAIL(load(write_file("net.ir", "func")), EXIT_CONFIG,
+                "a module, not a configuration: model.file of one names it");
+    load(write_file("flow.json", "{\"seed\": 1}"));
     char *pipe = path_join(arena_new(), temp_dir(), "pipe");
     EXPECT_INT(mkfifo(pipe, 0600), 0);
     EXPECT_FAIL(load(pipe), EXIT_CONFIG, "a pipe or a device: a configuration is read");
