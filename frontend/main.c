@@ -1,6 +1,7 @@
 /* main.c - the command stator: finds the command's function, and the help. */
 #include "frontend/config/commands.h"
 #include "frontend/config/config.h"
+#include "frontend/config/key.h"
 #include "frontend/config/options_print.h"
 #include "frontend/launch/launch.h"
 #include "runtime/comm/comm_launcher.h"
@@ -41,15 +42,36 @@ static const char *command_near(const char *name) {
     return nearest_name(name, names, N_COMMANDS);
 }
 
-static void help_on(const char *word) {
+/* The command, section or key that is probably meant, or a sentence; NULL: none is. */
+static const char *topic_near(Arena *mem, const char *word) {
+    const char *near = command_near(word);
+    if (!near) near = key_nearest_section(mem, word);
+    return near ? near : key_nearest(word);
+}
+
+static void help_on(Arena *mem, const char *word) {
     int c = command_find(word);
-    if (c >= 0)
+    if (c >= 0) {
         options_usage(stdout, (CommandId)c);
-    else if (!config_help(stdout, word))
-        fail(EXIT_CONFIG,
-             "no command, section or key of the configuration is called '%.100s'; "
-             "stator help lists commands and sections, docs/keys.md keys",
-             word);
+        return;
+    }
+    if (config_help(stdout, word)) return;
+    const char *near = topic_near(mem, word);
+    bool sentence = near && strchr(near, ' ');
+    fail(
+        EXIT_CONFIG,
+        "no command, section or key is called '%.100s'%s%s%s; stator help lists commands "
+        "and sections, docs/keys.md keys",
+        word,
+        !near      ? ""
+        : sentence ? ": "
+                   : ": did you mean ",
+        near ? near : "", near && !sentence ? "?" : "");
+}
+
+static bool is_version(const char *word) {
+    static const char *const words[] = {"--version", "-V", "-v", "version"};
+    return is_one_of(word, words, ARRAY_LEN(words));
 }
 
 static int cmd_help(int argc, char **argv) {
@@ -58,7 +80,7 @@ static int cmd_help(int argc, char **argv) {
     if (o && option_given(o, "--man")) {
         options_man(stdout, STATOR_VERSION);
     } else if (o && o->nwords) {
-        help_on(o->word[0]);
+        help_on(mem, o->word[0]);
     } else if (o) {
         usage(stdout);
         config_help(stdout, NULL);
@@ -121,7 +143,7 @@ int main(int argc, char **argv) {
         return EXIT_CONFIG;
     }
     const char *name = argv[1];
-    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+    if (is_version(name)) {
         puts("stator " STATOR_VERSION);
         return printed(0);
     }

@@ -95,7 +95,7 @@ void config_print(const Config *cfg, Text *out);
  * and with load_checkpoint `from`, which it has begun with; NULL: as it is. */
 void config_print_run(const Config *cfg, const char *from, Text *out);
 
-/* Help on the keys of one top-level section ("run" for keys outside of any); or on the keys that
+/* Help on the keys of one section ("run" for keys outside of any); or on the keys that
  * are called so, by any of their names and with as many of their sections as are given; or the
  * list of sections when NULL. False if there is nothing of that name. */
 bool config_help(FILE *out, const char *word);

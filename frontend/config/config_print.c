@@ -155,8 +155,10 @@ bool config_help(FILE *out, const char *word) {
     Arena *a = arena_new();
     word += strncmp(word, "--", 2) ? 0 : 2;
     for (int k = 0; k < N_KEYS; k++) {
-        section_name(key_table[k].path, name);
-        if (strcmp(name, word)) continue;
+        const char *path = key_table[k].path;
+        section_name(path, name);
+        size_t n = strlen(word);
+        if (strcmp(name, word) && (strncmp(path, word, n) || path[n] != '.')) continue;
         section = true;
         list_key(out, a, &key_table[k]);
     }

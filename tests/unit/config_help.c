@@ -29,6 +29,15 @@ TEST(help_on_a_key) {
     EXPECT_PART(help_on("pipeline_scheduler"), "has no effect when ");
 }
 
+TEST(help_on_a_section) {
+    EXPECT_PART(help_on("optimizer"), "--optimizer.eps  (");
+    EXPECT_PART(help_on("model"), "--model.file  (");
+    char *inner = help_on("model.model_config");
+    EXPECT_PART(inner, "--model.model_config.num_layers  (");
+    EXPECT(!strstr(inner, "--model.file"));
+    EXPECT_PART(help_on("run"), "--seed  (");
+}
+
 /* Six lines at most say why; more keys are one line, and what tells something keeps its own. */
 TEST(many_keys_without_effect_are_one_line) {
     static const char six[] = "use_parallel: True\ndo_eval: True\nauto_tune: True\n"

@@ -54,6 +54,20 @@ TEST(an_unknown_key) {
     refused(EXIT_CONFIG, "--optimizer.weigth_decay 1", "optimizer.weight_decay");
 }
 
+TEST(an_unknown_word) {
+    RUN_EXPECT(EXIT_CONFIG, "trian");
+    SAID_EXPECT("unknown command 'trian'; did you mean 'train'?");
+    RUN_EXPECT(EXIT_CONFIG, "help trian");
+    SAID_EXPECT("is called 'trian': did you mean train?; stator help lists");
+    RUN_EXPECT(EXIT_CONFIG, "help lr");
+    SAID_EXPECT("did you mean lr_schedule.learning_rate?");
+    static const char *const versions[] = {"--version", "-V", "-v", "version"};
+    for (int i = 0; i < ARRAY_LEN(versions); i++) {
+        RUN_EXPECT(0, versions[i]);
+        SAID_EXPECT("stator 0.");
+    }
+}
+
 TEST(a_wrong_type) {
     refused(EXIT_CONFIG, "--model.model_config.num_layers many", "num_layers");
     refused(EXIT_CONFIG, "--runner_config.batch_size 1.5", "batch_size");
