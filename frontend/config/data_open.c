@@ -209,6 +209,29 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
         .tokenizer_file = tokenizer.tokenizer_file};
 }
 
+/* The key that a failure begins with or whose file it names; else that of the data. */
+static const char *key_of_failure(const Config *cfg, const char *said) {
+    static const char *const files[] = {LOADER "data_cache_path", LOADER "tokenizer_file",
+                                        LOADER "vocab_file", LOADER "merge_file"};
+    if (!strncmp(said, "num_samples", 11)) return LOADER "num_samples";
+    if (!strncmp(said, "seed", 4)) return "seed";
+    for (int i = 0; i < ARRAY_LEN(files); i++) {
+        const char *file = config_value(cfg, cfg->state->mem, files[i]);
+        if (file[0] && strstr(said, file)) return files[i];
+    }
+    bool paths = cfg->train_dataset_data_loader_data_path.n > 0;
+    return paths ? LOADER "data_path" : LOADER "dataset_dir";
+}
+
+static Data *open_at_key(Arena *mem, const Config *cfg, const DataSpec *spec) {
+    Catch c;
+    if (!CATCH(c))
+        catch_fail_at(&c, config_where(cfg, key_of_failure(cfg, catch_text(&c))));
+    Data *d = data_open(mem, spec);
+    catch_end(&c);
+    return d;
+}
+
 Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
                       const DataShape *shape) {
     static const char *const names[] = {"train", "valid", "test"};
@@ -234,7 +257,7 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
         fill_gpt(mem, cfg, which, shape, gpt);
         spec.gpt = gpt;
     }
-    Data *d = data_open(mem, &spec);
+    Data *d = open_at_key(mem, cfg, &spec);
     if (d->note[0]) say_aside("note: %s", d->note);
     return d;
 }

@@ -333,6 +333,18 @@ static void note_json_as_text(const Job *j) {
                     path);
 }
 
+/* A plan reads no text. */
+static void check_texts(const Job *j, const TokenizerSpec *spec) {
+    const Config *cfg = j->cfg;
+    bool bytes = spec->type && !strcmp(spec->type, "ByteTokenizer");
+    if (cfg->train_dataset_data_loader_type != LOADER_WEBTEXT || bytes || j->plans)
+        return;
+    config_refuse(cfg, LOADER "tokenizer_type", LOADER "type",
+                  "--tokenizer_file tokenizer.json, or --" LOADER
+                  "tokenizer_type ByteTokenizer",
+                  "data of type WebtextDataset are texts, and there is no tokenizer");
+}
+
 /* Opens the tokenizer of the run, if it has one; every id must have a row in the model. */
 static void choose_tokenizer(Job *j) {
     const Config *cfg = j->cfg;
@@ -340,6 +352,7 @@ static void choose_tokenizer(Job *j) {
     TokenizerSpec spec = run_tokenizer(j->mem, cfg);
     if (!run_tokenizer_found(&spec)) {
         check_bytes(j);
+        check_texts(j, &spec);
         return;
     }
     j->tokenizer = open_tokenizer(j, &spec);

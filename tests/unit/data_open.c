@@ -245,6 +245,37 @@ TEST(two_keys_of_one_path) {
     EXPECT_STR(data_path_given(config_load(mem, yaml, 2, both)), "b");
 }
 
+/* Told at the key that the failure is about. */
+TEST(failures_have_a_place) {
+    mem = arena_new();
+    const char *pair = make_pair(), *lines = temp("x.jsonl");
+    write_text(lines, "{\"text\": \"one\"}\n");
+    const struct {
+        const char *loader, *said;
+    } bad[] = {
+        {arena_printf(mem, "    type: GPTDataset\n    data_path: [0.5, %s, 0.5, %s]",
+                      pair, pair),
+         "test.yaml:4:16: error: data_path with weights needs num_samples"},
+        {arena_printf(mem, "    type: GPTDataset\n    data_path: [%s, nowhere]", pair),
+         "test.yaml:4:16: error: cannot open nowhere.idx"},
+        {"    type: MegatronIndexed\n    dataset_dir: nowhere",
+         "test.yaml:4:18: error: cannot open nowhere.idx"},
+        {arena_printf(mem, "    type: WebtextDataset\n    dataset_dir: %s", lines),
+         "test.yaml:4:18: error: GPT2BPETokenizer needs its files"},
+        {arena_printf(mem,
+                      "    type: WebtextDataset\n    dataset_dir: %s\n"
+                      "    tokenizer_file: no.json",
+                      lines),
+         "test.yaml:5:21: error: cannot open no.json"}};
+    for (int i = 0; i < ARRAY_LEN(bad); i++) {
+        Config *cfg = config(bad[i].loader, "");
+        DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
+        EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape),
+                    strstr(bad[i].said, "cannot open") ? EXIT_DATA : EXIT_CONFIG,
+                    bad[i].said);
+    }
+}
+
 TEST(inspect_refuses) {
     mem = arena_new();
     char *yaml = temp("c.yaml");

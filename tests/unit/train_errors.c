@@ -364,4 +364,11 @@ TEST(json_that_is_read_as_text_is_noted) {
                                in_temp("run"), json));
     SAID_EXPECT("texts.jsonl is read as it is, keys and braces too: "
                 "--train_dataset.data_loader.type WebtextDataset takes the texts");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(),
+                                         "train %s --train_dataset.data_loader.type "
+                                         "WebtextDataset",
+                                         config_of(4)));
+    SAID_EXPECT(
+        "error: data of type WebtextDataset are texts, and there is no tokenizer");
+    SAID_EXPECT("hint: --tokenizer_file tokenizer.json, or");
 }
