@@ -13,6 +13,7 @@ typedef struct Annotation {
     bool optional;      /* it may match nothing */
     bool derived;  /* from a strategy: what the user says of the same value replaces it */
     bool gathered; /* not of the value, but of one that its readers see in its place */
+    SourcePos at;  /* where the user says it; line 0: nowhere */
 } Annotation;
 
 struct LayerSeen; /* passes/model/made_again.h */

@@ -153,16 +153,15 @@ static void seed_user(Seeds *k) {
         char *text =
             arena_strndup(k->mem, k->s->user.items[i], strlen(k->s->user.items[i]));
         SourcePos at = k->s->user_pos;
-        const char *source = arena_printf(k->mem, "%s:%d: parallel.shard, entry %d",
-                                          at.file ? at.file : "?", at.line, i + 1);
+        const char *source = arena_printf(k->mem, "parallel.shard, entry %d", i + 1);
         char *eq = strchr(text, '=');
         if (!eq)
-            fail(EXIT_CONFIG,
-                 "%s: '%s': write PATTERN=PLACEMENT in quotes, since a comma ends an "
-                 "entry: [\"h.mlp.c_fc.weight=-,tp\"]",
-                 source, text);
+            fail_at(EXIT_CONFIG, at,
+                    "PATTERN=PLACEMENT in quotes, since a comma ends an entry: "
+                    "[\"h.mlp.c_fc.weight=-,tp\"]",
+                    "%s: '%s' has no placement", source, text);
         *eq = 0;
-        add(k, (Annotation){text, eq + 1, source});
+        add(k, (Annotation){text, eq + 1, source, .at = at});
     }
 }
 

@@ -26,13 +26,21 @@ static const Annotation *find_annotation(const PassOptions *o, const Seed *c,
     return NULL;
 }
 
-/* "parallel.shard, entry 2, 'h.w=-,tp'": where the user finds what to change. */
+static const Annotation *annotation_of(const PassOptions *o, const Seed *c) {
+    const Annotation *a = find_annotation(o, c, c->v->name);
+    return a || !c->v->grad_of ? a : find_annotation(o, c, c->v->grad_of);
+}
+
+/* "conf.yaml:6: parallel.shard, entry 2 'h.w=-,tp'": where the user finds what to change. */
 static const char *source_of(const PassOptions *o, const Seed *c) {
     Arena *mem = c->f->mod->mem;
-    const Annotation *a = find_annotation(o, c, c->v->name);
-    if (!a && c->v->grad_of) a = find_annotation(o, c, c->v->grad_of);
+    const Annotation *a = annotation_of(o, c);
     if (a && a->derived) return a->source;
-    if (a) return arena_printf(mem, "%s '%s=%s'", a->source, a->pattern, a->placement);
+    const char *place =
+        a && a->at.line ? arena_printf(mem, "%s:%d: ", a->at.file, a->at.line) : "";
+    if (a)
+        return arena_printf(mem, "%s%s '%s=%s'", place, a->source, a->pattern,
+                            a->placement);
     bool follows =
         !c->v->def && func_is_entry(c->f) && arg_role(c->f, c->v->nth) == ARG_param;
     return follows ? "its type, or how it is used" : "its type in the module";
@@ -78,7 +86,15 @@ static const char *stake_text(const Module *m, const SeededDim *a, const Type *a
 
 /* ---- refusing ---- */
 
-static _Noreturn void refuse(const Meeting *at, const char *message) {
+/* Where the user says one of the two, else at the op. */
+static _Noreturn void refuse(const Meeting *at, const SeededDim *a, const SeededDim *b,
+                             const char *message) {
+    const SeededDim *const sides[] = {a, b};
+    for (int i = 0; i < ARRAY_LEN(sides); i++) {
+        const Annotation *by = annotation_of(at->o, sides[i]->by);
+        if (by && by->at.line)
+            fail_at(EXIT_CONFIG, by->at, NULL, "@%s: %s", at->f->name, message);
+    }
     if (at->op) fail_op(at->op, "%s", message);
     fail(EXIT_CONFIG, "@%s: %s", at->f->name, message);
 }
@@ -94,7 +110,7 @@ SeededDim seeds_meet(const Meeting *at, char letter, const SeededDim *a,
     Type a_to = moved(&a->ty, a->dim, of_b), b_to = moved(&b->ty, b->dim, of_a);
     const char *which =
         letter ? arena_printf(m->mem, "dimension %c", letter) : "one dimension";
-    refuse(at,
+    refuse(at, a, b,
            arena_printf(m->mem,
                         "%s meets two placements of %s, over %s and over %s: %s and %s. "
                         "%s; write the same axes there in both, or leave it whole in one",
@@ -110,7 +126,7 @@ _Noreturn void refuse_axis(const Meeting *at, int axis, const SeededDim *a, int 
     Type a_to = moved(&a->ty, -1, bit), b_to = moved(&b->ty, -1, bit);
     if (a_there >= 0) a_to.split[a_there] |= bit;
     if (b_there >= 0) b_to.split[b_there] |= bit;
-    refuse(at,
+    refuse(at, a, b,
            arena_printf(m->mem,
                         "%s meets two placements over %s: %s and %s. %s; split the same "
                         "dimension in both, or leave one of them whole",

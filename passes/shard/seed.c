@@ -33,7 +33,8 @@ static int entries(const char *text) {
     return n;
 }
 
-/* What is wrong with an annotation, at the op that makes the value if it has a line. */
+/* What is wrong with an annotation: where the user says it, else at the op that makes the value
+ * (may be NULL) if it has a line. */
 static _Noreturn void refuse(const Annotation *a, const Value *v, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static _Noreturn void refuse(const Annotation *a, const Value *v, const char *fmt, ...) {
@@ -42,7 +43,8 @@ static _Noreturn void refuse(const Annotation *a, const Value *v, const char *fm
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    if (v->def) fail_op(v->def, "%s: %s", a->source, message);
+    if (a->at.line) fail_at(EXIT_CONFIG, a->at, NULL, "%s: %s", a->source, message);
+    if (v && v->def) fail_op(v->def, "%s: %s", a->source, message);
     fail(EXIT_CONFIG, "%s: %s", a->source, message);
 }
 
@@ -137,9 +139,9 @@ static void refuse_unmatched(const Module *m, const Annotation *a) {
     const char **names = NEW_ARRAY(m->mem, const char *, (size_t)f->narg + 1);
     for (int i = 0; i < f->narg; i++) names[i] = f->arg[i]->name;
     const char *near = nearest_name(a->pattern, names, f->narg);
-    fail(EXIT_CONFIG, "%s: nothing is called '%s'%s%s", a->source, a->pattern,
-         near ? "; did you mean " : "; values of a function are written function/value",
-         near ? near : "");
+    refuse(a, NULL, "nothing is called '%s'%s%s", a->pattern,
+           near ? "; did you mean " : "; values of a function are written function/value",
+           near ? near : "");
 }
 
 /* Two of the user's annotations, or two of the strategy's, say different things. */

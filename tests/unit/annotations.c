@@ -81,10 +81,12 @@ TEST(two_entries_for_one_parameter_are_refused) {
     const char *list = "\"h.mlp.c_fc.*=-,dp\", \"h.mlp.c_fc.weight=-,tp\"";
     EXPECT_STR(
         refusal(mem, list, "dp 2 tp 2"),
-        "stator: error: plan.yaml:6: parallel.shard, entry 2: "
+        "plan.yaml:6:19: error: parallel.shard, entry 2: "
         "'h.mlp.c_fc.weight=-,tp' places %h.mlp.c_fc.weight of @model in another way "
-        "than plan.yaml:6: parallel.shard, entry 1: 'h.mlp.c_fc.*=-,dp'; write one "
-        "entry for it, or patterns that do not meet");
+        "than parallel.shard, entry 1: 'h.mlp.c_fc.*=-,dp'; write one "
+        "entry for it, or patterns that do not meet\n"
+        "    parallel: {shard: [\"h.mlp.c_fc.*=-,dp\", \"h.mlp.c_fc.weight=-,tp\"]}\n"
+        "                      ^");
     arena_free(mem);
 }
 
@@ -93,12 +95,24 @@ TEST(an_entry_against_the_strategy_is_a_conflict_where_they_meet) {
     Arena *mem = arena_new();
     EXPECT_STR(
         refusal(mem, "\"h.mlp.c_fc.weight=-,dp\"", "dp 2 tp 2"),
-        "stator: error: @layer.fwd: add meets two placements of dimension f, over dp "
+        "plan.yaml:6:19: error: @layer.fwd: add meets two placements of dimension f, "
+        "over dp "
         "and over tp: %h.mlp.c_fc.weight is f32[4,256,1024:dp] (plan.yaml:6: "
         "parallel.shard, entry 1 'h.mlp.c_fc.weight=-,dp') and %h.mlp.c_fc.bias is "
         "f32[4,1024:tp] (parallel_config.model_parallel). Bringing %h.mlp.c_fc.bias "
         "from f32[1024:tp] to f32[1024:dp] would move 2048 bytes a rank and run; "
-        "write the same axes there in both, or leave it whole in one");
+        "write the same axes there in both, or leave it whole in one\n"
+        "    parallel: {shard: [\"h.mlp.c_fc.weight=-,dp\"]}\n"
+        "                      ^");
+    EXPECT_PART(refusal(mem, "\"h.mlp.c_fc.weight=-,zz\"", "dp 2 tp 2"),
+                "plan.yaml:6:19: error: parallel.shard, entry 1: '-,zz': 'zz' is not '-' "
+                "nor made of the axes");
+    EXPECT_PART(refusal(mem, "\"layer/x=-\"", "dp 2 tp 2"),
+                "plan.yaml:6:19: error: parallel.shard, entry 1: '-' has 1 entry, but %x "
+                "of @layer has 3 dimensions");
+    EXPECT_PART(refusal(mem, "\"wte.weight\"", "dp 2"),
+                "plan.yaml:6:19: error: parallel.shard, entry 1: 'wte.weight' has no "
+                "placement\n");
     arena_free(mem);
 }
 
