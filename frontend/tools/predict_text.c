@@ -35,6 +35,10 @@ Wording wording_new(Arena *mem, const Options *o, const Source *s) {
                  .json = option_given(o, "--json"),
                  .echo = !option_given(o, "--no_prompt")};
     w.stop = option_list(o, "--stop", &w.nstop);
+    for (int i = 0; i < w.nstop; i++)
+        if (!w.stop[i][0])
+            fail(EXIT_CONFIG,
+                 "--stop is empty: give the text to stop at, or leave it out");
     bool from_numbers = option_given(o, "--prompt_tokens");
     if (!s->bytes && !(tokens && from_numbers))
         w.tokenizer = open_tokenizer(mem, s, !from_numbers);

@@ -140,9 +140,11 @@ TEST(stops_at_a_special_token) {
     EXPECT_PART(printed, "\"text\":\"\",\"tokens\":[402],");
     EXPECT_PART(printed, "\"ended_by\":\"stop text\"");
     PREDICT(dir, "--greedy", "--json", "--max_new_tokens=4", "word", "--stop", "<|im_end",
-            "--stop", "<|im_start|>", "--stop", "");
+            "--stop", "<|im_start|>");
     worked();
     EXPECT_PART(printed, "\"ended_by\":\"length\"");
+    PREDICT(dir, "word", "--stop", "<|im_start|>", "--stop", "");
+    refused(EXIT_CONFIG, "--stop is empty: give the text to stop at");
     PREDICT(that_says(407), "--greedy", "--max_new_tokens=4", "a", "--stop", "rd");
     worked();
     EXPECT_STR(printed, "awo\n");
