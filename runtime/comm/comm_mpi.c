@@ -216,7 +216,8 @@ static void end_watch(void) {
     watch_go_on();
 }
 
-enum { CHUNK_BYTES = 256 << 20 };
+/* Of one call; and of what takes no time but that of ranks which others keep from their core. */
+enum { CHUNK_BYTES = 256 << 20, SMALL_BYTES = 4096 };
 
 /* Between two polls of a wait of `waited` seconds so far. Naps are a small part of it: what is
  * waited for may need the core, and many ranks that poll often take one for themselves. */
@@ -228,12 +229,12 @@ static void nap(double waited, double least, double most) {
 
 /* Of a control operation. The others may be at something long, reading files or compiling. */
 static void pause_since(double start) {
-    const double soon_seconds = 0.02;
+    const double soon_seconds = 0.001;
     double waited = clock_seconds() - start;
     if (waited < soon_seconds)
         sched_yield();
     else
-        nap(waited, 2e-4, 5e-3);
+        nap(waited, 5e-5, 5e-3);
 }
 
 /* MPI's own waits would take a core until the last rank has come. */
@@ -278,6 +279,12 @@ void comm_broadcast(void *data, size_t bytes, int root) {
     if (!together()) return;
     begin_watch("a broadcast", WATCH_FOR_ALL, -1);
     meet();
+    if (bytes <= SMALL_BYTES) {
+        MPI_Request request;
+        CALL(MPI_Ibcast, data, (int)bytes, MPI_BYTE, root, world, &request);
+        complete(&request);
+        bytes = 0;
+    }
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
         CALL(MPI_Bcast, (char *)data + at, n, MPI_BYTE, root, world);
