@@ -294,6 +294,12 @@ static const char *other_kind(const char *path) {
     return NULL;
 }
 
+/* Hugging Face's config.json, all of whose keys would be told to be unknown. */
+static bool is_model_folder_file(const YamlNode *root) {
+    return root->kind == NODE_MAP && map_get(root, "model_type") &&
+           !map_get(root, "model");
+}
+
 /* `from` is where base_config names the file, NULL for the first one. */
 static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out) {
     char real[PATH_MAX];
@@ -317,6 +323,11 @@ static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer
     size_t n;
     char *text = file_read(ld->mem, path, YAML_MAX_BYTES, &n, EXIT_CONFIG);
     const YamlNode *root = yaml_parse(ld->mem, path, text, n);
+    if (is_model_folder_file(root))
+        include_error(
+            path, from,
+            "the config.json of a model, not a configuration: --init_from takes "
+            "its folder, beside one");
     ld->chain[ld->depth++] = path;
     load_tree(ld, root, out);
     ld->depth--;

@@ -68,6 +68,9 @@ TEST(include_failures) {
                 "--init_from take the folder");
     EXPECT_FAIL(load(write_file("net.ir", "func")), EXIT_CONFIG,
                 "a module, not a configuration: model.file of one names it");
+    EXPECT_FAIL(load(write_file("config.json", "{\"model_type\": \"llama\"}")),
+                EXIT_CONFIG,
+                "the config.json of a model, not a configuration: --init_from takes its");
     load(write_file("flow.json", "{\"seed\": 1}"));
     char *pipe = path_join(arena_new(), temp_dir(), "pipe");
     EXPECT_INT(mkfifo(pipe, 0600), 0);
