@@ -42,31 +42,31 @@ static const char *command_near(const char *name) {
     return nearest_name(name, names, N_COMMANDS);
 }
 
-/* The command, section or key that is probably meant, or a sentence; NULL: none is. */
-static const char *topic_near(Arena *mem, const char *word) {
+/* " (did you mean X?)" of the command, section or key that is probably meant, or a sentence; "": none
+ * is. */
+static void topic_near(const char *word, char *text, size_t size) {
+    Arena *mem = arena_new();
     const char *near = command_near(word);
     if (!near) near = key_nearest_section(mem, word);
-    return near ? near : key_nearest(word);
+    if (!near) near = key_nearest(word);
+    bool sentence = near && strchr(near, ' ');
+    snprintf(text, size, !near ? "" : sentence ? ": %s" : " (did you mean %s?)", near);
+    arena_free(mem);
 }
 
-static void help_on(Arena *mem, const char *word) {
+static void help_on(const char *word) {
+    char near[200];
     int c = command_find(word);
     if (c >= 0) {
         options_usage(stdout, (CommandId)c);
         return;
     }
     if (config_help(stdout, word)) return;
-    const char *near = topic_near(mem, word);
-    bool sentence = near && strchr(near, ' ');
-    fail(
-        EXIT_CONFIG,
-        "no command, section or key is called '%.100s'%s%s%s; stator help lists commands "
-        "and sections, docs/keys.md keys",
-        word,
-        !near      ? ""
-        : sentence ? ": "
-                   : ": did you mean ",
-        near ? near : "", near && !sentence ? "?" : "");
+    topic_near(word, near, sizeof near);
+    fail(EXIT_CONFIG,
+         "no command, section or key is called '%.100s'%s; stator help lists commands "
+         "and sections, docs/keys.md keys",
+         word, near);
 }
 
 static bool is_version(const char *word) {
@@ -77,11 +77,14 @@ static bool is_version(const char *word) {
 static int cmd_help(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *o = options_read(mem, COMMAND_help, argc, argv);
-    if (o && option_given(o, "--man")) {
+    const bool usual = o, man = o && option_given(o, "--man");
+    const char *word = o && o->nwords ? o->word[0] : NULL; /* of argv */
+    arena_free(mem);
+    if (man) {
         options_man(stdout, STATOR_VERSION);
-    } else if (o && o->nwords) {
-        help_on(mem, o->word[0]);
-    } else if (o) {
+    } else if (word) {
+        help_on(word);
+    } else if (usual) {
         usage(stdout);
         config_help(stdout, NULL);
         fputs("\nstator help SECTION lists the keys of a section, stator help KEY says "
@@ -89,7 +92,6 @@ static int cmd_help(int argc, char **argv) {
               "one does.\n",
               stdout);
     }
-    arena_free(mem);
     return 0;
 }
 

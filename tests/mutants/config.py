@@ -153,12 +153,21 @@ def memory(s):
     return int(number(m[1]) * 1024 ** UNITS[m[2]])
 
 
-def bounds(what):
-    """Lowest and highest of "at least 1", "1 to 5"."""
-    m = re.search(r"at least ([^ ,]+)|at most ([^ ,]+)|, ([^ ]+) to ([^ ]+)$", what)
-    if not m:
-        return -math.inf, math.inf
-    return float(m[1] or m[3] or "-inf"), float(m[2] or m[4] or "inf")
+BOUND = r"(-?[\d.e+-]+)"
+BOUNDS = re.compile(
+    rf", (?:{BOUND} or )?(?:(at least|at most|above) {BOUND}(?:, up to {BOUND})?|"
+    rf"{BOUND} to {BOUND})$")
+
+
+def in_bounds(what, v):
+    """Of "at least 1", "at most 1", "above 0", "above 0, up to 5", "1 to 5", "-1 or 1 to 5"."""
+    m = BOUNDS.search(what)
+    if not m or m[1] and v == float(m[1]):
+        return True
+    if m[2] == "at most":
+        return v <= float(m[3])
+    low, high = float(m[3] or m[5]), float(m[4] or m[6] or "inf")
+    return (v > low if m[2] == "above" else v >= low) and v <= high
 
 
 def boolean(s):
@@ -177,9 +186,8 @@ def expected(path, value):
     for start, read, answer in KINDS:
         if what.startswith(start):
             v = read(value)
-            low, high = bounds(what)
             if read in (integer, number):
-                need(low <= v <= high, "out of bounds")
+                need(in_bounds(what, v), "out of bounds")
             return v, answer
     return None
 

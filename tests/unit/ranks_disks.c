@@ -223,7 +223,8 @@ TEST(a_text_that_one_rank_has_not) {
     make_folders();
     copy(runs_text(), path_join(mem(), here, "data"));
     expect_refused(EXIT_DATA, text_words(),
-                   "cannot open data: No such file or directory\n  rank 0 on ",
+                   "cannot open data: No such file or directory\n    --dataset_dir=data\n"
+                   "                  ^\n  rank 0 on ",
                    other_folder);
 }
 

@@ -58,7 +58,7 @@ TEST(an_unknown_word) {
     RUN_EXPECT(EXIT_CONFIG, "trian");
     SAID_EXPECT("unknown command 'trian'; did you mean 'train'?");
     RUN_EXPECT(EXIT_CONFIG, "help trian");
-    SAID_EXPECT("is called 'trian': did you mean train?; stator help lists");
+    SAID_EXPECT("is called 'trian' (did you mean train?); stator help lists");
     RUN_EXPECT(EXIT_CONFIG, "help lr");
     SAID_EXPECT("did you mean lr_schedule.learning_rate?");
     static const char *const versions[] = {"--version", "-V", "-v", "version"};
