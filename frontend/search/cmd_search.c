@@ -47,6 +47,10 @@ static SearchOptions read_options(Arena *mem, const Options *o) {
         search_options(mem, o->word[0], o->nflags, o->flag, (int)option_int(o, "-n", 0));
     s.tops = (int)option_int(o, "--top", s.tops);
     s.record = option_text(o, "--record");
+    if (s.cfg->dump_ir[0])
+        fprintf(stderr,
+                "note: dump_ir has no effect: of all the programs of a search none "
+                "is written; stator plan writes that of its answer\n");
     return s;
 }
 
