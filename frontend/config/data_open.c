@@ -209,6 +209,14 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
         .tokenizer_file = tokenizer.tokenizer_file};
 }
 
+/* Is the path in the text, or one behind it, and not as a part of another name? */
+static bool names_path(const char *text, const char *path) {
+    const char *at = path[0] ? strstr(text, path) : NULL;
+    if (!at) return false;
+    char after = at[strlen(path)];
+    return (at == text || at[-1] == ' ') && (!after || strchr(" /:,", after));
+}
+
 /* The key that a failure begins with or whose file it names; else that of the data. */
 static const char *key_of_failure(const Config *cfg, const char *said) {
     static const char *const files[] = {LOADER "data_cache_path", LOADER "tokenizer_file",
@@ -217,7 +225,7 @@ static const char *key_of_failure(const Config *cfg, const char *said) {
     if (!strncmp(said, "seed", 4)) return "seed";
     for (int i = 0; i < ARRAY_LEN(files); i++) {
         const char *file = config_value(cfg, cfg->state->mem, files[i]);
-        if (file[0] && strstr(said, file)) return files[i];
+        if (names_path(said, file)) return files[i];
     }
     bool paths = cfg->train_dataset_data_loader_data_path.n > 0;
     return paths ? LOADER "data_path" : LOADER "dataset_dir";

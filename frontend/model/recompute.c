@@ -288,13 +288,15 @@ static int64_t counted(const char *text) {
     return n;
 }
 
+bool recompute_count_fits(int64_t n, int64_t layers, bool each) {
+    return n <= layers || (!each && !layers);
+}
+
 void recompute_check_counts(const Strategy *s, const int64_t *layers, int chunks) {
     const char *text = s->remake;
     bool each = strchr(text, '|');
     for (int c = 0; c < chunks; c++) {
-        /* one number for all is no mistake where a chunk has the embedding or the head alone */
-        bool wrong = counted(text) > layers[c] && (each || layers[c]);
-        if (wrong)
+        if (!recompute_count_fits(counted(text), layers[c], each))
             fail_at(EXIT_CONFIG, s->remake_pos, NULL,
                     "%lld layers of chunk %d are to be computed again, it has %lld",
                     (long long)counted(text), c, (long long)layers[c]);

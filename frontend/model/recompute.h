@@ -8,6 +8,9 @@ struct Strategy;
 /* Sets what the strategy makes again; its degrees are known. Fails with EXIT_CONFIG at the
  * key for what is wrong. */
 void recompute_of_config(Config *cfg, struct Strategy *s);
+/* Can n layers of a chunk that has so many be made again? A number for all chunks (not `each`) is no
+ * mistake where one has the embedding or the head alone. */
+bool recompute_count_fits(int64_t n, int64_t layers, bool each);
 /* Has each chunk the layers that are counted? Fails with EXIT_CONFIG at the key. */
 void recompute_check_counts(const struct Strategy *s, const int64_t *layers, int chunks);
 /* Names that values of a layer have in the placement that their readers want, where it is

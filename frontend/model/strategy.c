@@ -273,7 +273,7 @@ CompileOptions strategy_compile_options(const Config *cfg) {
                             .quick = makes_code_quickly(cfg)};
 }
 
-double bias_correction(const Config *cfg, double beta, int64_t update) {
+double strategy_bias_correction(const Config *cfg, double beta, int64_t update) {
     OptimizerType type = cfg->optimizer_type;
     bool corrects = type == OPTIMIZER_ADAM || type == OPTIMIZER_ADAMW;
     return corrects ? 1 - pow(beta, (double)update) : 1;

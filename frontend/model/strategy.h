@@ -86,7 +86,7 @@ CompileOptions strategy_compile_options(const Config *cfg);
 PassOptions strategy_pass_options(const Config *cfg);
 /* What a moment of that beta is divided by in update number `update`, from 1 on; 1 where the
  * optimizer corrects none. */
-double bias_correction(const Config *cfg, double beta, int64_t update);
+double strategy_bias_correction(const Config *cfg, double beta, int64_t update);
 /* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose
  * data are split by role and whose parameters only the user's annotations place. */
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);

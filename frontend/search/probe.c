@@ -32,7 +32,6 @@ Config one_stage_config(const Config *cfg) {
     c.recompute_config_recompute = (TextList){0};
     c.recompute_config_recompute_method = RECOMPUTE_BLOCK;
     c.context_tile_size = 0; /* rows of a tile do not grow in a straight line */
-    c.dump_ir = "";
     return c;
 }
 

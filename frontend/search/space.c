@@ -1,5 +1,6 @@
 /* space.c - the choices of a search: every combination of its free keys that is one. */
 #include "frontend/config/config_state.h"
+#include "frontend/model/recompute.h"
 #include "frontend/model/strategy.h"
 #include "frontend/search/search_state.h"
 #include <stdlib.h>
@@ -189,14 +190,13 @@ typedef struct Walk {
     Choice c;
 } Walk;
 
-/* No chunk has fewer layers than are to be made again of it; recompute_check_counts says so. */
 static bool has_layers_to_remake(Search *s, const Choice *c) {
     int64_t given = s->fixed[KNOB_RECOMPUTE];
-    if (given <= 0 || given == REMAKE_ALL) return true;
+    if (!s->nremade && (given <= 0 || given == REMAKE_ALL)) return true;
     choice_layers(s, c, s->times.layers);
     for (int i = 0; i < c->pp * c->chunks; i++) {
-        int64_t n = s->nremade ? s->remade[i] : given, layers = s->times.layers[i];
-        if (n > layers && (s->nremade || layers)) return false;
+        int64_t n = s->nremade ? s->remade[i] : given;
+        if (!recompute_count_fits(n, s->times.layers[i], s->nremade > 0)) return false;
     }
     return true;
 }

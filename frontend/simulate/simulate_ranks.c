@@ -75,10 +75,10 @@ static bool scalar_of(const SimulateRanks *r, ArgRole role, int64_t step,
         *v = constant ? cfg->optimizer_weight_decay : cfg->optimizer_end_weight_decay;
         return true;
     case ARG_bias_correction1:
-        *v = bias_correction(cfg, cfg->optimizer_beta1, step + 1);
+        *v = strategy_bias_correction(cfg, cfg->optimizer_beta1, step + 1);
         return true;
     case ARG_bias_correction2:
-        *v = bias_correction(cfg, cfg->optimizer_beta2, step + 1);
+        *v = strategy_bias_correction(cfg, cfg->optimizer_beta2, step + 1);
         return true;
     case ARG_loss_scale:
         *v = r->loss_scale;

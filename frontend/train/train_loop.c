@@ -93,8 +93,8 @@ static void fill_counted(const Train *t, const DataBatch *batch) {
 static void fill_scalars(const Train *t, int64_t update, double rate) {
     if (t->at.lr) *t->at.lr = (float)rate; /* a stage may have no parameters */
     const Config *cfg = t->job.cfg;
-    double c1 = bias_correction(cfg, cfg->optimizer_beta1, update);
-    double c2 = bias_correction(cfg, cfg->optimizer_beta2, update);
+    double c1 = strategy_bias_correction(cfg, cfg->optimizer_beta1, update);
+    double c2 = strategy_bias_correction(cfg, cfg->optimizer_beta2, update);
     if (t->at.weight_decay)
         *t->at.weight_decay = (float)weight_decay_at(&t->decay, update);
     if (t->at.correction1) *t->at.correction1 = (float)c1;

@@ -216,8 +216,8 @@ static void end_watch(void) {
     watch_go_on();
 }
 
-/* Of one call; and of what takes no time but that of ranks which others keep from their core. */
-enum { CHUNK_BYTES = 256 << 20, SMALL_BYTES = 4096 };
+/* Of one call; and of a broadcast that is all waiting, for ranks that others keep from their core. */
+enum { CHUNK_BYTES = 256 << 20, SHORT_BYTES = 4096 };
 
 /* Between two polls of a wait of `waited` seconds so far. Naps are a small part of it: what is
  * waited for may need the core, and many ranks that poll often take one for themselves. */
@@ -274,22 +274,26 @@ void comm_barrier(void) {
     end_watch();
 }
 
-void comm_broadcast(void *data, size_t bytes, int root) {
-    check(root >= 0 && root < comm_world.size);
-    if (!together()) return;
-    begin_watch("a broadcast", WATCH_FOR_ALL, -1);
-    meet();
-    if (bytes <= SMALL_BYTES) {
-        MPI_Request request;
-        CALL(MPI_Ibcast, data, (int)bytes, MPI_BYTE, root, world, &request);
-        complete(&request);
-        bytes = 0;
-    }
+static void broadcast_short(void *data, size_t bytes, int root) {
+    MPI_Request request;
+    CALL(MPI_Ibcast, data, (int)bytes, MPI_BYTE, root, world, &request);
+    complete(&request);
+}
+
+static void broadcast_long(void *data, size_t bytes, int root) {
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
         CALL(MPI_Bcast, (char *)data + at, n, MPI_BYTE, root, world);
         watch_progress();
     }
+}
+
+void comm_broadcast(void *data, size_t bytes, int root) {
+    check(root >= 0 && root < comm_world.size);
+    if (!together()) return;
+    begin_watch("a broadcast", WATCH_FOR_ALL, -1);
+    meet();
+    (bytes > SHORT_BYTES ? broadcast_long : broadcast_short)(data, bytes, root);
     end_watch();
 }
 

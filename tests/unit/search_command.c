@@ -223,8 +223,11 @@ TEST_LIMIT(a_list_of_layers_made_again_is_kept, 300) {
     EXPECT_PART(printed, flag);
     run_haswell(arena_printf(own, "%s[1,1,1]", key)); /* for three chunks */
     refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
-    run_haswell(arena_printf(own, "%s3", key)); /* of chunks of two layers */
-    refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
+    static const char *const too_many[] = {"3", "[3,0]", "[0,3]"}; /* of two layers */
+    for (int i = 0; i < ARRAY_LEN(too_many); i++) {
+        run_haswell(arena_printf(own, "%s%s", key, too_many[i]));
+        refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
+    }
 }
 
 /* The search goes on until something fits, though the fastest by their pieces do not. */
