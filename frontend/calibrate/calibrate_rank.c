@@ -36,9 +36,20 @@ static void calibrate_start(Calibration *c) {
 
 /* ---- memory ---- */
 
-/* A sum of two tensors into a third place, or into that of the first; 3 kB to 200 MB. */
-static void calibrate_memory(Calibration *c, Curve *k, const char *name,
-                             const char *result) {
+/* What is done with two tensors: their sum goes to a third place, or to that of the first; or they
+ * are read alone, and the sum of their products is small. */
+static const struct {
+    const char *name, *result, *ops;
+    double tensors; /* that are touched */
+} touches[] = {
+    {"memory", "f32[%lld,16]", "%%r = add %%x, %%y : f32[%lld,16]", 3},
+    {"in place", "f32[%lld,16]=%%x", "%%r = add %%x, %%y : f32[%lld,16]", 3},
+    {"reads", "f32[16]",
+     "%%p = mul %%x, %%y : f32[%lld,16]\n  %%r = sum %%p {ij->j} : f32[16]", 2},
+};
+
+/* Of 3 kB to 200 MB. */
+static void calibrate_memory(Calibration *c, Curve *k, int touch) {
     enum { FIRST = 1 << 8, POINTS = 9 };
     TrialOptions o = calibrate_options(c);
     o.spread_bytes = 0; /* all that is touched between two runs is what one moves */
@@ -46,18 +57,21 @@ static void calibrate_memory(Calibration *c, Curve *k, const char *name,
     k->y = NEW_ARRAY(c->mem, double, POINTS);
     int64_t rows = FIRST / 16;
     for (k->n = 0; k->n < (c->quick ? 3 : POINTS); k->n++, rows *= 4) {
-        char text[400];
+        char result[40], ops[120], text[400];
         long long n = (long long)rows;
-        snprintf(text, sizeof text,
-                 "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (f32[%lld,16]%s) {\n"
-                 "  %%z = add %%x, %%y : f32[%lld,16]\n  return %%z\n}",
-                 n, n, n, result, n);
+        snprintf(result, sizeof result, touches[touch].result, n);
+        snprintf(ops, sizeof ops, touches[touch].ops, n);
+        snprintf(
+            text, sizeof text,
+            "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (%s) {\n  %s\n  return %%r\n}", n,
+            n, result, ops);
         double seconds[CALIBRATE_ROUNDS];
         for (int round = 0; round < CALIBRATE_ROUNDS; round++)
             seconds[round] = trial_of(&o, text, c->seconds);
-        k->x[k->n] = 12.0 * 16 * (double)rows;
+        k->x[k->n] = touches[touch].tensors * 4 * 16 * (double)rows;
         k->y[k->n] = k->x[k->n] / without_start(c, calibrate_mean(seconds));
-        calibrate_say("%s %9.0f bytes: %.2f GB/s", name, k->x[k->n], 1e-9 * k->y[k->n]);
+        calibrate_say("%s %9.0f bytes: %.2f GB/s", touches[touch].name, k->x[k->n],
+                      1e-9 * k->y[k->n]);
     }
 }
 
@@ -172,8 +186,9 @@ MachineRank *calibrate_rank(Calibration *c) {
     *r = (MachineRank){.ranks = comm_local_size(), .threads = c->threads};
     calibrate_peaks(c, r);
     calibrate_start(c);
-    calibrate_memory(c, &r->memory, "memory", "");
-    calibrate_memory(c, &r->in_place, "in place", "=%x");
+    calibrate_memory(c, &r->memory, 0);
+    calibrate_memory(c, &r->in_place, 1);
+    calibrate_memory(c, &r->reads, 2);
     calibrate_products(c, r);
     c->m->nranks++;
     return r;

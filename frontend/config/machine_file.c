@@ -241,16 +241,21 @@ static void read_elements(Arena *mem, const YamlNode *map, MachineRank *r) {
     }
 }
 
+static void read_memory(Arena *mem, const YamlNode *map, const char *name, Curve *to) {
+    const YamlNode *v = get(map, name);
+    if (v) *to = read_curve(mem, v, "bytes", "gbytes", 1e9);
+}
+
 static MachineRank read_rank(Arena *mem, const YamlNode *map) {
-    static const char *const more[] = {"memory", "in_place",         "products",
+    static const char *const more[] = {"memory", "in_place",         "reads", "products",
                                        "inner",  "element_billions", NULL};
     MachineRank r = {.ranks = 1};
     YamlNode **item;
     check_keys(map, rank_numbers, ARRAY_LEN(rank_numbers), more);
     read_numbers(map, rank_numbers, ARRAY_LEN(rank_numbers), &r);
-    const YamlNode *memory = get(map, "memory"), *in_place = get(map, "in_place");
-    if (memory) r.memory = read_curve(mem, memory, "bytes", "gbytes", 1e9);
-    if (in_place) r.in_place = read_curve(mem, in_place, "bytes", "gbytes", 1e9);
+    read_memory(mem, map, "memory", &r.memory);
+    read_memory(mem, map, "in_place", &r.in_place);
+    read_memory(mem, map, "reads", &r.reads);
     int n = list_of(map, "products", &item);
     r.product = NEW_ARRAY(mem, ProductTable, (size_t)n + 1);
     for (int i = 0; i < n; i++) r.product[r.nproducts++] = read_product(mem, item[i]);
@@ -372,6 +377,7 @@ static void print_rank(Text *out, const MachineRank *r) {
     print_numbers(out, "  ", rank_numbers, ARRAY_LEN(rank_numbers), r);
     print_memory(out, "memory", &r->memory);
     print_memory(out, "in_place", &r->in_place);
+    print_memory(out, "reads", &r->reads);
     if (r->nproducts) text_add(out, "  products:\n");
     for (int i = 0; i < r->nproducts; i++) {
         const ProductTable *t = &r->product[i];

@@ -161,10 +161,29 @@ double machine_memory_rate(const MachineRank *r, double bytes) {
     return r->memory.n ? curve_at(&r->memory, bytes) : INFINITY;
 }
 
-double machine_memory_seconds(const MachineRank *r, double bytes, double overwritten,
-                              double far) {
-    if (!(bytes > 0) || !r->memory.n) return 0;
-    double rate = curve_at(&r->memory, far), cost = 1;
-    if (r->in_place.n) cost = 3 * rate / curve_at(&r->in_place, far) - 2;
-    return (bytes - (1 - MAX(0, MIN(cost, 1))) * overwritten) / rate;
+/* What a byte takes with so many touched between. Two that are read take no longer than a sum of
+ * them that is written as well. */
+static double seconds_to_read(const MachineRank *r, double between) {
+    double all = 3 / curve_at(&r->memory, between);
+    return r->reads.n ? MIN(1 / curve_at(&r->reads, between), all / 2) : all / 3;
+}
+
+static double seconds_to_write(const MachineRank *r, double between) {
+    return 3 / curve_at(&r->memory, between) - 2 * seconds_to_read(r, between);
+}
+
+static double seconds_to_overwrite(const MachineRank *r, double between) {
+    double write = seconds_to_write(r, between);
+    if (!r->in_place.n) return write;
+    double over = 3 / curve_at(&r->in_place, between) - 2 * seconds_to_read(r, between);
+    return MAX(0, MIN(over, write));
+}
+
+double machine_memory_seconds(const MachineRank *r, const Moved *m) {
+    if (!(m->read + m->written > 0) || !r->memory.n) return 0;
+    double seconds = (m->read - m->near) * seconds_to_read(r, m->between);
+    if (m->near > 0) seconds += m->near * seconds_to_read(r, m->near_between);
+    if (m->overwritten > 0)
+        seconds += m->overwritten * seconds_to_overwrite(r, m->between);
+    return seconds + (m->written - m->overwritten) * seconds_to_write(r, m->between);
 }

@@ -66,8 +66,9 @@ typedef struct MachineRank {
     ElementRate *element;
     int nelements;
     /* Bytes a second over the bytes that an op moves: of a sum of two tensors into a third
-     * place; into that of one of them (no points: as fast). */
-    Curve memory, in_place;
+     * place; into that of one of them; of an op that reads two and writes next to nothing (no
+     * points: a byte costs what it does in the first). */
+    Curve memory, in_place, reads;
     /* How far a small step was from its prediction when it was measured: predicted over
      * measured seconds, less 1; of f32, of bf16. 0: not measured. For people only. */
     double residual[2];
@@ -156,13 +157,18 @@ double machine_product_seconds(const Machine *m, const MachineRank *r, DType typ
 double machine_peak(const MachineRank *r, DType type);
 /* Bytes a second of an op that moves so many, none of which it overwrites. */
 double machine_memory_rate(const MachineRank *r, double bytes);
-/* Seconds of an op that moves `bytes`, where `far` bytes are touched from one use to the next;
- * `overwritten` of them are results written where an operand was. A cache reads what it does
- * not hold before it is written, so a byte written elsewhere costs what one costs that is read.
- * One that is overwritten was read for the op anyway; what it costs besides follows from the
- * two sums that are measured, of three bytes each: (2 + cost) / 3 is the time of the one in
- * place over that of the other. */
-double machine_memory_seconds(const MachineRank *r, double bytes, double overwritten,
-                              double far);
+/* Bytes that an op moves, and how many others are touched from one use of a byte to the next. */
+typedef struct Moved {
+    double read, written;
+    double overwritten; /* of these: where an operand was */
+    double near;        /* of those read: touched so short a time before */
+    double near_between, between;
+} Moved;
+/* Seconds in which they move. What a byte costs that is read, written, or written where one was
+ * read for the op anyway, follows from the three ops that are measured: reads alone; two bytes
+ * read for one written; two for one overwritten. Where reads alone are not measured, a byte costs the
+ * same that is read or written elsewhere: a cache reads what it does not hold before it is
+ * written. */
+double machine_memory_seconds(const MachineRank *r, const Moved *m);
 
 #endif

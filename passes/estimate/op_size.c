@@ -128,6 +128,13 @@ static double overwritten(const SizeScale *scale, const Op *op) {
     return bytes;
 }
 
+/* An op that touches some rows alone reads as many as it writes. */
+static double written(const SizeScale *scale, const Op *op, double bytes) {
+    double all = 0;
+    for (int i = 0; i < op->nout; i++) all += bytes_of(&op->out[i]->ty, scale);
+    return MIN(all, op_has(op, F_TOUCHES) ? bytes / 2 : bytes);
+}
+
 static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
                            bool in_model) {
     const Type *first = op->nin ? &op->in[0]->ty : &op->out[0]->ty;
@@ -138,7 +145,8 @@ static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
                 .type = first->dt,
                 .width = first->rank ? first->dim[first->rank - 1] : 1};
     s.n.bytes = op_bytes_by(op, bytes_of, scale);
-    s.n.overwritten = MIN(overwritten(scale, op), s.n.bytes);
+    s.n.written = written(scale, op, s.n.bytes);
+    s.n.overwritten = MIN(overwritten(scale, op), s.n.written);
     s.n.first = scaled_count(scale, first);
     if (!products) {
         size_elements(mem, scale, op, &s);
@@ -222,8 +230,13 @@ static double elements_seconds(const Machine *m, const MachineRank *r, const OpS
 }
 
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
-    double far = MAX(s->n.bytes, s->n.between);
-    double moved = machine_memory_seconds(r, s->n.bytes, s->n.overwritten, far);
+    const Moved bytes = {.read = s->n.bytes - s->n.written,
+                         .written = s->n.written,
+                         .overwritten = s->n.overwritten,
+                         .near = s->n.near,
+                         .near_between = s->n.near_between,
+                         .between = MAX(s->n.bytes, s->n.between)};
+    double moved = machine_memory_seconds(r, &bytes);
     double computed = s->kind == SIZE_PRODUCT ? product_seconds(m, r, s)
                       : s->kind == SIZE_INNER ? inner_seconds(m, r, s)
                                               : elements_seconds(m, r, s);

@@ -26,8 +26,11 @@ typedef struct OpNumbers {
     ProductSize product;
     double flops, first; /* elements of the first operand */
     double bytes;        /* moved; of a collective what a rank sends */
-    double overwritten;  /* of these: results that are written where an operand was */
-    double between; /* bytes that its function moves from one run of the op to the next */
+    double written;      /* of these: results */
+    double overwritten;  /* of these: where an operand was */
+    double near;         /* of those read: touched by an op just before in its function */
+    double near_between; /* bytes that the function moves from then on, at most */
+    double between;      /* and from one run of the op to the next */
 } OpNumbers;
 
 typedef struct OpSize {
@@ -72,8 +75,9 @@ void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
 /* Seconds of a product, an inner op or elements in one run: products at the rate of their
  * shape, elements at theirs, or bytes at that of memory, whichever is longest, and the start
  * of an op. A kernel of several phases waits for memory in the first and computes in others.
- * What an op reads or overwrites was last touched by the function that it is in, or before
- * that: so its bytes have the rates of as many as the function moves (`between`). */
+ * What an op reads that another one touched before it in the same function has the rates of the
+ * bytes moved since (`near_between`); all else was touched in the run before or earlier, so it has
+ * those of as many as the function moves (`between`). */
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s);
 
 /* Bytes that a rank sends in a collective: those of the size, or where sums over ranks have

@@ -13,7 +13,7 @@ static void expect_section(const Machine *m, int i, int ranks) {
     const MachineRank *r = &m->rank[i];
     EXPECT_INT(r->ranks, ranks);
     EXPECT(r->threads >= 1 && r->flops[0] > 0 && r->flops[1] > 0);
-    EXPECT(r->memory.n && r->in_place.n && r->ninner && r->nelements);
+    EXPECT(r->memory.n && r->in_place.n && r->reads.n && r->ninner && r->nelements);
     EXPECT_INT(r->nproducts, 6);
     for (int k = 0; k < r->nproducts; k++) EXPECT(r->product[k].rate[0] > 0);
     EXPECT(r->residual[0] != 0 && r->residual[1] != 0);

@@ -34,6 +34,7 @@ static const char whole[] =
     "  residual_f32: -0.02\n  residual_bf16: 0.04\n"
     "  memory: {bytes: [1000, 100000], gbytes: [20, 5]}\n"
     "  in_place: {bytes: [2000], gbytes: [30]}\n"
+    "  reads: {bytes: [3000], gbytes: [40]}\n"
     "  products:\n"
     "  - {type: bf16, form: tn, sizes: [16, 64], gflops: [1, 2, 3, 4, 5, 6, 7, 8]}\n"
     "  inner:\n"
@@ -70,6 +71,7 @@ static void expect_whole(const Machine *m) {
     EXPECT_INT(r->in_place.n, 1);
     EXPECT(r->in_place.x[0] == 2000);
     EXPECT_NEAR(r->in_place.y[0] / 30e9, 1, 1e-9);
+    EXPECT(r->reads.n == 1 && r->reads.x[0] == 3000 && r->reads.y[0] == 40e9);
     EXPECT_INT(r->nproducts, 1);
     EXPECT(r->product[0].type == DT_BF16 && r->product[0].form == FORM_TN);
     EXPECT_NEAR(r->product[0].rate[6] / 7e9, 1, 1e-9);
@@ -133,7 +135,7 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("type: bf16", "type: i32", "type is one of f32 to f16");
     refused("op: attention", "op: atention", "there is no op atention");
     refused("exp: 1.5", "expp: 1.5", "there is no op expp");
-    refused("exp: 1.5", "exp: 0", "m.yaml:35:27");
+    refused("exp: 1.5", "exp: 0", "m.yaml:36:27");
     refused("level: network", "level: rack", "level is one of host to network");
     refused("group: 4", "group: 1", "group is a number from 2");
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");

@@ -58,7 +58,8 @@ TEST(a_product_takes_its_flops_or_its_bytes) {
     EXPECT_NEAR(1e3 * seconds_of(&m, "", EXP_500), 6, 1e-9);
 }
 
-/* Both ops move 4000 bytes, of 8000 that the function does; a sum is a phase of its own. */
+/* Ops move 4000 bytes, of 8000 that the function does. What an op before has touched is 4000 behind,
+ * from the middle of the one to that of the other; through a view as well. */
 TEST(bytes_come_from_as_far_as_the_function_reaches) {
     Machine m = slow_machine(1);
     double x[] = {4000, 8000}, y[] = {8e6, 4e6};
@@ -70,7 +71,36 @@ TEST(bytes_come_from_as_far_as_the_function_reaches) {
                                  "(%x: f32[500]) -> (f32[500]) {\n"
                                  "  %y = exp %x : f32[500]\n"
                                  "  %z = exp %y : f32[500]\n  return %z\n}"),
-                2, 1e-9);
+                0.5 + 0.5 + 0.25 + 0.5, 1e-9);
+    EXPECT_NEAR(1e3 * seconds_of(&m, "",
+                                 "(%x: f32[500]) -> (f32[5,100], f32[500]) {\n"
+                                 "  %v = reshape %x : f32[5,100]\n"
+                                 "  %y = exp %v : f32[5,100]\n"
+                                 "  %z = exp %x : f32[500]\n  return %y, %z\n}"),
+                0.5 + 0.5 + 0.25 + 0.5, 1e-9);
+}
+
+/* The second sum reads what the first has made; with a function between them, that is gone. */
+TEST(a_call_of_a_function_touches_other_bytes) {
+    static const char text[] =
+        "module @t mesh() level(fused)\n"
+        "func @step:step(%%x: f32[500]) -> (f32[500]) {\n"
+        "  %%y = exp %%x : f32[500]\n%s"
+        "  %%z = exp %%y : f32[500]\n  return %%z\n}\n"
+        "func @other(%%a: f32[500]) -> (f32[500]) {\n  return %%a\n}\n";
+    Machine m = slow_machine(1);
+    double x[] = {4000, 8000}, y[] = {8e6, 4e6}, took[2];
+    MachineRank r = m.rank[0];
+    r.memory = (Curve){2, x, y, false};
+    m.rank = &r;
+    for (int calls = 0; calls < 2; calls++) {
+        const char *t = arena_printf(
+            mem(), text, calls ? "  %c = call %x {fn=@other} : f32[500]\n" : "");
+        const Func *entry = module_parse(mem(), "step.ir", t, strlen(t))->first;
+        took[calls] = 1e3 * step_seconds(mem(), &m, &entry, 1, 1).seconds;
+    }
+    EXPECT_NEAR(took[0], 1.75, 1e-9);
+    EXPECT_NEAR(took[1], 2, 1e-9);
 }
 
 /* 6000 bytes at 0.75 kB/s. In place 1 kB/s, so what is overwritten costs a quarter: 2000 bytes
@@ -98,6 +128,25 @@ TEST(what_is_overwritten_in_place_moves_less) {
     EXPECT_NEAR(seconds_of(&m, "", EXP("=%x")), 2, 1e-9);
     fast = 500; /* no slower than a sum into a third place */
     EXPECT_NEAR(seconds_of(&m, "", SUM("=%x", "")), 8, 1e-9);
+}
+
+/* A sum reads two bytes for one that it writes: of 8 s those two take 2.67 (6000 bytes at 750 a
+ * second, of reads alone 1500), of 6 s in place as well. */
+TEST(reads_alone_tell_what_a_byte_costs_that_is_written) {
+    Machine m = slow_machine(1);
+    double x = 1, slow = 750, fast = 1000, reads = 1500;
+    MachineRank r = m.rank[0];
+    r.memory = (Curve){1, &x, &slow, false};
+    r.in_place = (Curve){1, &x, &fast, false};
+    r.reads = (Curve){1, &x, &reads, false};
+    m.rank = &r;
+    EXPECT_NEAR(seconds_of(&m, "", SUM("", "")), 8, 1e-9);
+    EXPECT_NEAR(seconds_of(&m, "", SUM("=%x", "")), 6, 1e-9);
+    EXPECT_NEAR(seconds_of(&m, "", EXP("")), 1 + 1.5 * (4 - 4.0 / 3), 1e-9);
+    EXPECT_NEAR(seconds_of(&m, "", EXP("=%x")), 1 + 1.5 * (3 - 4.0 / 3), 1e-9);
+    reads = 100; /* two bytes read take no longer than with a third one written */
+    EXPECT_NEAR(seconds_of(&m, "", SUM("", "")), 8, 1e-9);
+    EXPECT_NEAR(seconds_of(&m, "", EXP("")), 3, 1e-9);
 }
 
 static double seconds_of_planned(const Machine *m, const char *first, const char *last) {
