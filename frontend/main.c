@@ -55,7 +55,7 @@ static void topic_near(const char *word, char *text, size_t size) {
 }
 
 static void help_on(const char *word) {
-    char near[200];
+    char near[600];
     int c = command_find(word);
     if (c >= 0) {
         options_usage(stdout, (CommandId)c);

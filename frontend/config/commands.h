@@ -32,6 +32,9 @@ int cmd_convert(int argc, char **argv);
 int cmd_tokenizer(int argc, char **argv);
 int cmd_preprocess(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+/* stator import [-n RANKS] [-o FILE.yaml] COMMAND ...: a command line of Megatron-LM as a
+ * configuration. */
+int cmd_import(int argc, char **argv);
 /* stator launch -n N [options] COMMAND ...: the command on several ranks under mpirun.
  * Its exit code is that of the rank that failed first; 128 + signal for one that was
  * killed. */

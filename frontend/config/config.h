@@ -91,7 +91,10 @@ int64_t config_warmup_of(const Config *cfg, int64_t total);
  * their values. config_load of it gives the same values and the same config_given. */
 void config_print(const Config *cfg, Text *out);
 
-/* The same for the folder of a run, where it goes on when it is started again: with resume auto,
+/* Given keys alone. */
+void config_print_given(const Config *cfg, Text *out);
+
+/* The same as config_print for the folder of a run, where it goes on when it is started again: with resume auto,
  * and with load_checkpoint `from`, which it has begun with; NULL: as it is. */
 void config_print_run(const Config *cfg, const char *from, Text *out);
 

@@ -23,7 +23,7 @@ static int open_sections(Text *out, const char *before, const char *path) {
     return level * 2;
 }
 
-void config_print(const Config *cfg, Text *out) {
+static void print_keys(const Config *cfg, bool given_alone, Text *out) {
     const char *before = "";
     int order[N_KEYS];
     key_order(order);
@@ -31,7 +31,8 @@ void config_print(const Config *cfg, Text *out) {
         int k = order[i];
         const Key *key = &key_table[k];
         bool is_given = cfg->state->settings[k].value != NULL;
-        if (!is_given && (key->kind == KIND_TREE || key->cat != CAT_WORKS)) continue;
+        bool idle = key->kind == KIND_TREE || key->cat != CAT_WORKS;
+        if (!is_given && (given_alone || idle)) continue;
         int indent = open_sections(out, before, key->path);
         const char *value = key_text(cfg->state->mem, key, cfg, true);
         text_add(out, "%*s%s%s: ", indent, "", is_given ? "" : "# ",
@@ -40,6 +41,14 @@ void config_print(const Config *cfg, Text *out) {
         text_add(out, "\n");
         before = key->path;
     }
+}
+
+void config_print(const Config *cfg, Text *out) {
+    print_keys(cfg, false, out);
+}
+
+void config_print_given(const Config *cfg, Text *out) {
+    print_keys(cfg, true, out);
 }
 
 static void set_given(Config *cfg, const char *path, const char *value) {

@@ -102,6 +102,17 @@ const char *key_foreign(const char *word) {
     return NULL;
 }
 
+/* A sentence about a flag of Megatron-LM; NULL: it is none. */
+static const char *flag_of_megatron(const char *word) {
+    static const char *const names[] = {
+#define FLAG(name, ...) #name,
+#include "frontend/config/megatron.def"
+    };
+    return is_one_of(word, names, ARRAY_LEN(names))
+               ? "stator import makes a configuration of a command of Megatron-LM"
+               : NULL;
+}
+
 bool key_acts(const Key *key) {
     return key->cat != CAT_NO_EFFECT && key->cat != CAT_REFUSED &&
            key->cat != CAT_NOT_YET;
@@ -163,7 +174,8 @@ const char *key_nearest(const char *path) {
             return names[i];
     }
     const char *near = nearest_name(path, names, n);
-    return near ? near : nearest_last(last_part(path), names, n);
+    if (!near) near = nearest_last(last_part(path), names, n);
+    return near ? near : flag_of_megatron(last_part(path));
 }
 
 const char *key_nearest_section(Arena *a, const char *path) {

@@ -1,0 +1,62 @@
+/* megatron.h - a command line of Megatron-LM or MindSpeed as a configuration: its words, by the
+ * table megatron.def, and the keys that they become. */
+#ifndef STATOR_MEGATRON_H
+#define STATOR_MEGATRON_H
+#include "base/base.h"
+
+typedef enum MegatronId {
+#define FLAG(name, ...) MEGATRON_##name,
+#include "frontend/config/megatron.def"
+    MEGATRON_FLAGS
+} MegatronId;
+
+typedef enum MegatronKind {
+    MEGATRON_TO,
+    MEGATRON_OWN,
+    MEGATRON_IDLE,
+    MEGATRON_ONLY,
+    MEGATRON_NOT
+} MegatronKind;
+
+enum { MEGATRON_MANY = -1 };
+
+typedef struct MegatronFlag {
+    const char *name; /* "num_layers" */
+    int words;        /* behind it; MEGATRON_MANY: any number */
+    MegatronKind kind;
+    const char *what, *value; /* see megatron.def */
+} MegatronFlag;
+extern const MegatronFlag megatron_flag[MEGATRON_FLAGS];
+/* "--num-layers" */
+const char *megatron_name(Arena *mem, int id);
+
+/* What was given. */
+typedef struct Megatron {
+    Arena *mem;
+    const char *program; /* pretrain_gpt.py; "" */
+    int64_t ranks;       /* of the launcher's words; 0: they do not say */
+    struct {
+        bool given;
+        char **word;
+        int n;
+    } flag[MEGATRON_FLAGS];
+    char **key; /* what it becomes: "--a.b.c=VALUE" */
+    int nkeys, cap_keys;
+    const char **note; /* lines for people: what is not quite the same */
+    int nnotes, cap_notes;
+} Megatron;
+
+/* Reads words such as "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 ...", or the flags
+ * alone; of a flag that is given twice the last counts. Fails with EXIT_CONFIG for flags that
+ * are not known, that change what is computed and are not there, or whose words are too many or
+ * too few. */
+Megatron *megatron_read(Arena *mem, int n, char **word);
+
+/* Fills key and note, for so many ranks (0: those of the launcher's words). Fails with EXIT_CONFIG
+ * where flags are missing, or do not go together as Megatron-LM asks. */
+void megatron_keys(Megatron *m, int64_t ranks);
+
+/* The page docs/megatron.md. */
+void megatron_write_docs(FILE *out);
+
+#endif

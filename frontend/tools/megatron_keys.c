@@ -1,0 +1,217 @@
+/* megatron_keys.c - what flags of Megatron-LM are as keys: ranks, batch, optimizer, data, checkpoints;
+ * see megatron.h. Defaults are those of megatron/training/arguments.py. */
+#include "frontend/config/yaml.h"
+#include "frontend/tools/megatron_parts.h"
+#include <math.h>
+
+#define RATE "lr_schedule."
+
+static void add_plain(Megatron *m) {
+    for (int i = 0; i < MEGATRON_FLAGS; i++) {
+        const MegatronFlag *f = &megatron_flag[i];
+        if (!m->flag[i].given || f->kind != MEGATRON_TO) continue;
+        megatron_add(m, f->what, "%s", f->words ? m->flag[i].word[0] : f->value);
+    }
+}
+
+/* ---- ranks and batch ---- */
+
+int64_t megatron_steps(const Megatron *m, const MegatronSizes *s, MegatronId steps,
+                       MegatronId samples, int64_t otherwise) {
+    if (m->flag[steps].given && m->flag[samples].given && megatron_count(m, steps, 0) &&
+        megatron_count(m, samples, 0))
+        fail(EXIT_CONFIG, "%s and %s are two words for one thing: keep one",
+             megatron_name(m->mem, (int)steps), megatron_name(m->mem, (int)samples));
+    if (megatron_count(m, samples, 0)) return megatron_count(m, samples, 0) / s->global;
+    return megatron_count(m, steps, otherwise);
+}
+
+static MegatronSizes sizes_of(const Megatron *m, int64_t ranks) {
+    MegatronSizes s = {.tp = DEGREE(m, tensor_model_parallel_size),
+                       .pp = DEGREE(m, pipeline_model_parallel_size),
+                       .cp = DEGREE(m, context_parallel_size)};
+    int64_t of_one = times_capped(times_capped(s.tp, s.pp), s.cp);
+    NEED(m, micro_batch_size);
+    if (!ranks) ranks = m->ranks;
+    if (!ranks)
+        fail(EXIT_CONFIG,
+             "on how many ranks? The launcher's words do not say: write -n RANKS "
+             "before the command (a replica has %lld)",
+             (long long)of_one);
+    if (ranks % of_one)
+        fail(EXIT_CONFIG,
+             "%lld ranks: tensor, pipeline and context parallelism take %lld x %lld x "
+             "%lld = %lld "
+             "for a replica, which does not divide them",
+             (long long)ranks, (long long)s.tp, (long long)s.pp, (long long)s.cp,
+             (long long)of_one);
+    s.dp = ranks / of_one;
+    s.micro = DEGREE(m, micro_batch_size);
+    int64_t least = times_capped(s.micro, s.dp);
+    s.global = COUNT(m, global_batch_size, least);
+    if (s.global < 1 || s.global % least)
+        fail(EXIT_CONFIG,
+             "--global-batch-size %lld is no multiple of --micro-batch-size %lld times "
+             "%lld "
+             "replicas",
+             (long long)s.global, (long long)s.micro, (long long)s.dp);
+    if (!GIVEN(m, train_samples)) NEED(m, train_iters);
+    s.steps = megatron_steps(m, &s, MEGATRON_train_iters, MEGATRON_train_samples, 0);
+    return s;
+}
+
+static void add_batch(Megatron *m, const MegatronSizes *s) {
+    megatron_add(m, RUN "batch_size", "%lld", (long long)s->micro);
+    megatron_add(m, PART "micro_batch_num", "%lld",
+                 (long long)(s->global / s->micro / s->dp));
+    megatron_add(m, RUN "max_steps", "%lld", (long long)s->steps);
+    ADD(m, log_interval, RUN "log_interval", "100");
+    ADD(m, eval_interval, RUN "eval_interval", "1000");
+    ADD(m, eval_iters, RUN "eval_iters", "100");
+    ADD(m, seed, "seed", "1234");
+    megatron_add(m, WRAP "calculate_per_token_loss", "%s",
+                 GIVEN(m, calculate_per_token_loss) ? "True" : "False");
+    if (GIVEN(m, distributed_timeout_minutes))
+        megatron_add(
+            m, RUN "hang_seconds", "%lld",
+            (long long)times_capped(60, COUNT(m, distributed_timeout_minutes, 0)));
+}
+
+/* ---- optimizer ---- */
+
+static void add_optimizer(Megatron *m) {
+    const char *type = WORD(m, optimizer, "adam");
+    double most = REAL(m, clip_grad, 1);
+    bool sgd = !strcmp(type, "sgd");
+    if (!sgd && strcmp(type, "adam") != 0)
+        fail(EXIT_CONFIG, "--optimizer %.60s: not there; adam and sgd are", type);
+    megatron_add(m, "optimizer.type", sgd ? "Momentum" : "AdamW");
+    ADD(m, weight_decay, "optimizer.weight_decay", "0.01");
+    if (sgd) {
+        ADD(m, sgd_momentum, "optimizer.momentum", "0.9");
+    } else {
+        ADD(m, adam_beta1, "optimizer.beta1", "0.9");
+        ADD(m, adam_beta2, "optimizer.beta2", "0.999");
+        ADD(m, adam_eps, "optimizer.eps", "1e-8");
+    }
+    megatron_add(m, WRAP "use_clip_grad", most > 0 ? "True" : "False");
+    if (most > 0) ADD(m, clip_grad, WRAP "max_grad_norm", "1.0");
+}
+
+/* In whole steps; --lr-warmup-fraction is one of the decay. */
+static int64_t warmup_of(Megatron *m, const MegatronSizes *s, int64_t decay) {
+    double share = REAL(m, lr_warmup_fraction, 0) * (double)decay;
+    int64_t steps =
+        megatron_steps(m, s, MEGATRON_lr_warmup_iters, MEGATRON_lr_warmup_samples, 0);
+    if (!GIVEN(m, lr_warmup_fraction)) return steps;
+    if (steps)
+        fail(EXIT_CONFIG,
+             "--lr-warmup-fraction and --lr-warmup-iters or -samples: keep one");
+    if (!(share >= 0) || share > (double)decay)
+        fail(EXIT_CONFIG, "--lr-warmup-fraction %.60s: write a number from 0 to 1",
+             WORD(m, lr_warmup_fraction, ""));
+    double whole = floor(share + 1e-6);
+    if (share - whole > 1e-3)
+        megatron_note(m, "warm-up: %g steps in Megatron-LM, %.0f here", share, whole);
+    return (int64_t)whole;
+}
+
+static void add_rate(Megatron *m, const MegatronSizes *s) {
+    static const char *const styles[][2] = {{"constant", "constant"},
+                                            {"linear", "linear"},
+                                            {"cosine", "cosine"},
+                                            {"inverse-square-root", "inverse_sqrt"},
+                                            {"WSD", "WSD"}};
+    const char *style = WORD(m, lr_decay_style, "linear"), *type = NULL;
+    for (int i = 0; i < ARRAY_LEN(styles); i++)
+        if (!strcmp(style, styles[i][0])) type = styles[i][1];
+    if (!type)
+        fail(EXIT_CONFIG,
+             "--lr-decay-style %.60s: write constant, linear, cosine, "
+             "inverse-square-root or WSD",
+             style);
+    NEED(m, lr);
+    int64_t decay = megatron_steps(m, s, MEGATRON_lr_decay_iters,
+                                   MEGATRON_lr_decay_samples, s->steps);
+    int64_t warmup = warmup_of(m, s, decay);
+    bool constant = !strcmp(type, "constant");
+    megatron_add(m, RATE "type", "%s",
+                 constant && warmup ? "constant_with_warmup" : type);
+    ADD(m, lr, RATE "learning_rate", NULL);
+    if (warmup) megatron_add(m, RATE "warmup_steps", "%lld", (long long)warmup);
+    if (constant) return;
+    ADD(m, min_lr, RATE "lr_end", "0.0");
+    megatron_add(m, RATE "total_steps", "%lld", (long long)decay);
+    if (strcmp(type, "WSD") != 0) return;
+    if (!GIVEN(m, lr_wsd_decay_samples)) NEED(m, lr_wsd_decay_iters);
+    ADD(m, lr_wsd_decay_style, RATE "wsd_decay_style", "exponential");
+    megatron_add(m, RATE "wsd_decay_steps", "%lld",
+                 (long long)megatron_steps(m, s, MEGATRON_lr_wsd_decay_iters,
+                                           MEGATRON_lr_wsd_decay_samples, 0));
+}
+
+/* ---- data and checkpoints ---- */
+
+static void add_list(Megatron *m, MegatronId id, const char *key) {
+    Text t = text_new(m->mem);
+    for (int i = 0; i < m->flag[id].n; i++) {
+        text_add(&t, i ? ", " : "[");
+        yaml_quote(&t, m->flag[id].word[i]);
+    }
+    text_add(&t, "]");
+    megatron_add(m, key, "%s", t.s);
+}
+
+static void add_data(Megatron *m) {
+    ADD(m, data_cache_path, DATA "data_cache_path", NULL);
+    if (!GIVEN(m, data_path)) return;
+    megatron_add(m, DATA "type", "GPTDataset");
+    add_list(m, MEGATRON_data_path, DATA "data_path");
+    ADD(m, split, DATA "split", "969,30,1");
+}
+
+static void add_checkpoints(Megatron *m) {
+    const char *save = WORD(m, save, NULL), *load = WORD(m, load, NULL);
+    const char *every = WORD(m, save_interval, WORD(m, persistent_save_interval, NULL));
+    if (GIVEN(m, no_load_optim) && !GIVEN(m, finetune))
+        fail(EXIT_CONFIG,
+             "--no-load-optim: not there: a run that goes on with new states of the "
+             "optimizer; --finetune begins one from weights");
+    if (save && !every)
+        fail(EXIT_CONFIG, "--save needs --save-interval, as in Megatron-LM");
+    if (save) megatron_add(m, "output_dir", "%s", save);
+    megatron_add(m, "callbacks.CheckpointMonitor.save_checkpoint_steps", "%s",
+                 save ? every : "0");
+    if (GIVEN(m, finetune) && load) megatron_add(m, "run_mode", "finetune");
+    if (!load || (save && !strcmp(save, load) && !GIVEN(m, finetune))) return;
+    megatron_add(m, "resume_or_finetune_checkpoint", "%s", load);
+    megatron_note(
+        m, "--load: a checkpoint of stator, or a Hugging Face folder (init_from), not "
+           "one of "
+           "Megatron-LM");
+}
+
+static void add_profile(Megatron *m) {
+    if (!GIVEN(m, profile)) return;
+    int64_t last = COUNT(m, profile_step_end, 12);
+    megatron_add(m, "profile", "True");
+    megatron_add(m, "profile_start_step", "%lld",
+                 (long long)MIN(COUNT(m, profile_step_start, 10) + 1, MAX(last, 1)));
+    megatron_add(m, "profile_stop_step", "%lld", (long long)MAX(last, 1));
+}
+
+void megatron_keys(Megatron *m, int64_t ranks) {
+    const MegatronSizes s = sizes_of(m, ranks);
+    megatron_add_model(m);
+    megatron_add_vocabulary(m, &s);
+    megatron_add_types(m);
+    add_batch(m, &s);
+    add_optimizer(m);
+    add_rate(m, &s);
+    megatron_add_parallel(m, &s);
+    megatron_add_recompute(m);
+    add_data(m);
+    add_checkpoints(m);
+    add_profile(m);
+    add_plain(m);
+}

@@ -1,0 +1,166 @@
+/* megatron_strategy.c - how a command line of Megatron-LM splits a model over ranks, and what it
+ * makes again. */
+#include "frontend/tools/megatron_parts.h"
+
+#define ZERO   "parallel.parallel_optimizer_config."
+#define REMAKE "recompute_config."
+
+/* ---- parallelism ---- */
+
+static void add_context(Megatron *m, const MegatronSizes *s) {
+    static const char *const types[][2] = {{"p2p", "megatron_cp_algo"},
+                                           {"a2a", "ulysses_cp_algo"},
+                                           {"a2a+p2p", "hybrid_cp_algo"}};
+    const char *type = WORD(m, cp_comm_type, "p2p"), *algo = NULL;
+    int n = m->flag[MEGATRON_cp_comm_type].n;
+    for (int i = 1; i < n; i++)
+        if (strcmp(m->flag[MEGATRON_cp_comm_type].word[i], type) != 0)
+            fail(EXIT_CONFIG, "--cp-comm-type: not there: other types of other layers");
+    megatron_add(m, PART "context_parallel", "%lld", (long long)s->cp);
+    if (s->cp == 1) return;
+    for (int i = 0; i < ARRAY_LEN(types); i++)
+        if (!strcmp(type, types[i][0])) algo = types[i][1];
+    if (GIVEN(m, context_parallel_algo)) algo = WORD(m, context_parallel_algo, "");
+    if (!algo)
+        fail(EXIT_CONFIG, "--cp-comm-type %.60s: not there; p2p, a2a and a2a+p2p are",
+             type);
+    megatron_add(m, PART "context_parallel_algo", "%s", algo);
+    if (strcmp(algo, "hybrid_cp_algo") != 0) return;
+    if (GIVEN(m, ulysses_degree_in_cp))
+        ADD(m, ulysses_degree_in_cp, PART "ulysses_degree_in_cp", NULL);
+    else if (GIVEN(m, hierarchical_context_parallel_sizes))
+        ADD(m, hierarchical_context_parallel_sizes, PART "ulysses_degree_in_cp", NULL);
+    else
+        fail(EXIT_CONFIG,
+             "--cp-comm-type a2a+p2p needs --hierarchical-context-parallel-sizes, of "
+             "the ranks that exchange heads first");
+}
+
+static int64_t chunks_of(const Megatron *m, const MegatronSizes *s) {
+    if (GIVEN(m, num_virtual_stages_per_pipeline_rank))
+        return DEGREE(m, num_virtual_stages_per_pipeline_rank);
+    if (!GIVEN(m, num_layers_per_virtual_pipeline_stage)) return 1;
+    int64_t each = DEGREE(m, num_layers_per_virtual_pipeline_stage);
+    int64_t layers = COUNT(m, num_layers, 0), all = times_capped(s->pp, each);
+    if (layers % all)
+        fail(EXIT_CONFIG,
+             "--num-layers-per-virtual-pipeline-stage %lld: %lld stages of such chunks "
+             "do not "
+             "divide %lld layers",
+             (long long)each, (long long)s->pp, (long long)layers);
+    return layers / all;
+}
+
+/* Embedding and head count as a layer each: the chunks that have them have one less. */
+static void add_counted_layers(Megatron *m, int64_t stages, int64_t chunks) {
+    bool first = GIVEN(m, account_for_embedding_in_pipeline_split);
+    bool last = GIVEN(m, account_for_loss_in_pipeline_split);
+    int64_t all = stages * chunks, layers = COUNT(m, num_layers, 0) + first + last;
+    if (all > 1 << 16 || layers % all || layers > 1 << 16)
+        fail(EXIT_CONFIG,
+             "%lld layers, with embedding and head as they are counted, are no "
+             "multiple of %lld chunks",
+             (long long)layers, (long long)all);
+    Text t = text_new(m->mem);
+    for (int64_t row = 0; row < chunks; row++) {
+        text_add(&t, chunks > 1 ? row ? ",[" : "[[" : "[");
+        for (int64_t i = 0; i < stages; i++) {
+            bool begins = first && !row && !i,
+                 ends = last && row == chunks - 1 && i == stages - 1;
+            text_add(&t, "%s%lld", i ? "," : "",
+                     (long long)(layers / all - begins - ends));
+        }
+        text_add(&t, "]");
+    }
+    if (chunks > 1) text_add(&t, "]");
+    megatron_add(m, PART "num_layer_list", "%s", t.s);
+}
+
+static void add_stages(Megatron *m, const MegatronSizes *s) {
+    megatron_add(m, PART "pipeline_stage", "%lld", (long long)s->pp);
+    if (s->pp == 1) return;
+    int64_t chunks = chunks_of(m, s);
+    if (chunks > 1) megatron_add(m, PART "pp_interleave_num", "%lld", (long long)chunks);
+    ADD(m, decoder_first_pipeline_num_layers, PART "num_layers_in_first_pipeline_stage",
+        NULL);
+    ADD(m, decoder_last_pipeline_num_layers, PART "num_layers_in_last_pipeline_stage",
+        NULL);
+    ADD(m, num_layer_list, PART "num_layer_list", NULL);
+    if (GIVEN(m, account_for_embedding_in_pipeline_split) ||
+        GIVEN(m, account_for_loss_in_pipeline_split))
+        add_counted_layers(m, s->pp, chunks);
+}
+
+/* NULL: nothing is split. */
+static const char *level_of(const Megatron *m) {
+    static const char *const levels[][2] = {{"no_shard", NULL},
+                                            {"optim", "level1"},
+                                            {"optim_grads", "level2"},
+                                            {"optim_grads_params", "level3"}};
+    const char *strategy = WORD(m, data_parallel_sharding_strategy, "no_shard");
+    if (GIVEN(m, use_torch_fsdp2))
+        return GIVEN(m, torch_fsdp2_no_reshard_after_forward) ? "level2" : "level3";
+    if (GIVEN(m, use_megatron_fsdp)) {
+        for (int i = 0; i < ARRAY_LEN(levels); i++)
+            if (!strcmp(strategy, levels[i][0])) return levels[i][1];
+        fail(EXIT_CONFIG,
+             "--data-parallel-sharding-strategy %.60s: write no_shard, optim, "
+             "optim_grads or optim_grads_params",
+             strategy);
+    }
+    return GIVEN(m, use_distributed_optimizer) ? "level1" : NULL;
+}
+
+static void add_optimizer_shard(Megatron *m, const MegatronSizes *s) {
+    const char *level = level_of(m);
+    int64_t copies = s->dp * s->cp,
+            instances = COUNT(m, num_distributed_optimizer_instances, 1);
+    if (!level || copies == 1) return;
+    megatron_add(m, PART "optimizer_shard", "True");
+    megatron_add(m, ZERO "optimizer_level", "%s", level);
+    if (instances < 2) return;
+    if (copies % instances)
+        fail(EXIT_CONFIG,
+             "--num-distributed-optimizer-instances %lld does not divide %lld "
+             "replicas",
+             (long long)instances, (long long)copies);
+    megatron_add(m, ZERO "optimizer_weight_shard_size", "%lld",
+                 (long long)(copies / instances));
+}
+
+void megatron_add_parallel(Megatron *m, const MegatronSizes *s) {
+    if (s->tp > 1 || s->cp > 1 || s->pp > 1)
+        megatron_add(m, "parallel.parallel_mode", "1");
+    megatron_add(m, PART "data_parallel", "%lld", (long long)s->dp);
+    megatron_add(m, PART "model_parallel", "%lld", (long long)s->tp);
+    if (s->tp > 1 && GIVEN(m, sequence_parallel))
+        megatron_add(m, PART "sequence_parallel", "True");
+    add_context(m, s);
+    add_stages(m, s);
+    add_optimizer_shard(m, s);
+    if (GIVEN(m, use_tp_pp_dp_mapping)) megatron_add(m, PART "rank_order", "tp-cp-pp-dp");
+    if (GIVEN(m, ddp_bucket_size))
+        megatron_add(m, "parallel.bucket_size", "%lldB",
+                     (long long)times_capped(4, COUNT(m, ddp_bucket_size, 0)));
+}
+
+/* ---- recomputation ---- */
+
+void megatron_add_recompute(Megatron *m) {
+    bool selective = GIVEN(m, recompute_activations);
+    const char *what = WORD(m, recompute_granularity, selective ? "selective" : NULL);
+    if (!what) return;
+    if (!strcmp(what, "selective")) {
+        megatron_add(m, REMAKE "select_recompute", "True");
+        return;
+    }
+    const char *method = WORD(m, recompute_method, "");
+    if (strcmp(what, "full") != 0)
+        fail(EXIT_CONFIG, "--recompute-granularity %.60s: write full or selective", what);
+    if (strcmp(method, "block") != 0 && strcmp(method, "uniform") != 0)
+        fail(EXIT_CONFIG,
+             "--recompute-granularity full needs --recompute-method block or uniform");
+    NEED(m, recompute_num_layers);
+    megatron_add(m, REMAKE "recompute_method", "%s", method);
+    ADD(m, recompute_num_layers, REMAKE "recompute", NULL);
+}

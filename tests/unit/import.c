@@ -1,0 +1,442 @@
+/* import.c - stator import: a command line of Megatron-LM as a configuration. */
+#include "command.h"
+#include "frontend/config/config.h"
+#include "frontend/config/key.h"
+#include "frontend/tools/megatron.h"
+
+static Arena *mem(void) {
+    static Arena *a;
+    if (!a) a = arena_new();
+    return a;
+}
+
+/* A small model on 8 ranks; what a test adds comes behind it, so it counts. */
+static const char base[] =
+    "torchrun --nproc_per_node 4 --nnodes=2 pretrain_gpt.py --num-layers 8 --hidden-size "
+    "192 "
+    "--num-attention-heads 6 --seq-length 64 --max-position-embeddings 64 "
+    "--micro-batch-size 2 "
+    "--global-batch-size 32 --train-iters 100 --lr 1e-3 --vocab-size 1000 "
+    "--tokenizer-type HuggingFaceTokenizer ";
+
+/* The words of a text, by blanks. */
+static int words_of(const char *text, char **word, int cap) {
+    int n = 0;
+    for (char *p = arena_strdup(mem(), text); (p = strtok(p, " ")); p = NULL) {
+        check(n < cap);
+        word[n++] = p;
+    }
+    return n;
+}
+
+static Megatron *read_words(const char *text, int64_t ranks) {
+    char *word[256];
+    int n = words_of(text, word, ARRAY_LEN(word));
+    char **kept = NEW_ARRAY(mem(), char *, ARRAY_LEN(word));
+    memcpy(kept, word, sizeof word);
+    Megatron *m = megatron_read(mem(), n, kept);
+    megatron_keys(m, ranks);
+    return m;
+}
+
+static const Config *config_of(const char *more) {
+    Megatron *m = read_words(arena_printf(mem(), "%s%s", base, more), 0);
+    return config_load(mem(), NULL, m->nkeys, m->key);
+}
+
+static char *text_of(const char *more) {
+    Text t = text_new(mem());
+    config_print_given(config_of(more), &t);
+    return t.s;
+}
+
+#define REFUSED(more, part) EXPECT_FAIL((void)config_of(more), EXIT_CONFIG, part)
+
+TEST(defaults_of_megatron_are_written) {
+    const Config *c = config_of("");
+    EXPECT(c->model_type == MODEL_GPT2 && c->model_num_layers == 8);
+    EXPECT_INT(c->model_ffn_hidden_size, 768);
+    EXPECT_INT(c->model_vocab_size, 1024); /* 1000, padded to a multiple of 128 */
+    EXPECT(c->model_dropout_prob == 0.1 && c->model_hidden_dropout_prob == 0.1);
+    EXPECT(c->model_attention_probs_dropout_prob == 0.1 && c->model_tie_word_embeddings);
+    EXPECT_INT(c->parallel_config_data_parallel, 8);
+    EXPECT_INT(c->parallel_config_micro_batch_num, 2);
+    EXPECT_INT(c->runner_config_batch_size, 2);
+    EXPECT_INT(c->runner_config_max_steps, 100);
+    EXPECT(c->optimizer_type == OPTIMIZER_ADAMW && c->optimizer_beta2 == 0.999);
+    EXPECT(c->optimizer_weight_decay == 0.01 && c->runner_wrapper_max_grad_norm == 1);
+    EXPECT(c->lr_schedule_type == LR_LINEAR && c->lr_schedule_total_steps == 100);
+    EXPECT(c->seed == 1234 && !c->runner_wrapper_calculate_per_token_loss);
+    EXPECT(!c->parallel_config_optimizer_shard);
+    EXPECT_INT(c->checkpoint_save_checkpoint_steps, 0);
+}
+
+TEST(a_llama_under_every_kind_of_parallelism) {
+    const Config *c = config_of(
+        "--swiglu --normalization RMSNorm --use-rotary-position-embeddings "
+        "--no-position-embedding --disable-bias-linear "
+        "--untie-embeddings-and-output-weights "
+        "--group-query-attention --num-query-groups 2 --bf16 --attention-dropout 0 "
+        "--hidden-dropout 0 --tensor-model-parallel-size 2 "
+        "--pipeline-model-parallel-size 2 "
+        "--sequence-parallel --use-distributed-optimizer "
+        "--num-layers-per-virtual-pipeline-stage "
+        "2 --recompute-granularity full --recompute-method block --recompute-num-layers "
+        "1 "
+        "--data-path 0.3 a_text 0.7 b_text --split 90,5,5 --save there --save-interval "
+        "10 "
+        "--load there --lr-warmup-fraction 0.055 --lr-decay-style cosine "
+        "--lr-decay-iters 200 "
+        "--use-tp-pp-dp-mapping --distributed-timeout-minutes 3 --ddp-bucket-size "
+        "1000000");
+    EXPECT(c->model_type == MODEL_LLAMA && c->model_hidden_act == ACT_SWIGLU);
+    EXPECT_INT(c->model_ffn_hidden_size, 512); /* 8/3 x 192 */
+    EXPECT(c->model_n_kv_heads == 2 && !c->model_add_qkv_bias &&
+           !c->model_add_bias_linear);
+    EXPECT(c->model_compute_dtype == FLOAT_BF16 && !c->model_tie_word_embeddings);
+    EXPECT_INT(c->model_vocab_size, 1024); /* a multiple of 128 x 2 */
+    EXPECT_INT(c->parallel_config_data_parallel, 2);
+    EXPECT_INT(c->parallel_config_micro_batch_num, 8);
+    EXPECT(c->parallel_config_sequence_parallel && !c->parallel_config_vocab_emb_dp);
+    EXPECT_INT(c->parallel_config_pp_interleave_num, 2);
+    EXPECT(c->parallel_config_optimizer_shard);
+    EXPECT_INT(c->parallel_parallel_optimizer_config_optimizer_level, ZERO_1);
+    EXPECT_STR(c->recompute_config_recompute.items[0], "1");
+    EXPECT_STR(c->parallel_config_rank_order, "tp-cp-pp-dp");
+    EXPECT_INT(c->parallel_bucket_size, 4000000);
+    EXPECT_INT(c->train_dataset_data_loader_data_path.n, 4);
+    EXPECT_STR(c->train_dataset_data_loader_data_path.items[3], "b_text");
+    EXPECT_STR(c->output_dir, "there");
+    EXPECT(!c->resume_or_finetune_checkpoint[0] && !strcmp(c->resume, "auto"));
+    EXPECT_INT(c->lr_schedule_warmup_steps, 11);
+    EXPECT(c->runner_config_hang_seconds == 180);
+}
+
+TEST(what_is_written_is_read_again) {
+    char *text = text_of("--fp16 --hysteresis 4 --data-path \"it's\" --window-size 31,0");
+    Config *c = config_parse(mem(), "made.yaml", text, strlen(text));
+    Text again = text_new(mem());
+    config_print_given(c, &again);
+    EXPECT_STR(again.s, text);
+    EXPECT(c->model_sliding_window == 32 && c->runner_wrapper_hysteresis == 4);
+}
+
+TEST(layers_with_embedding_and_head_counted) {
+    const Config *c = config_of("--pipeline-model-parallel-size 2 --num-layers 6 "
+                                "--account-for-embedding-in-pipeline-split "
+                                "--account-for-loss-in-pipeline-split "
+                                "--num-virtual-stages-per-pipeline-rank 2");
+    static const int64_t want[] = {1, 2, 2, 1};
+    EXPECT_INT(c->parallel_config_num_layer_list.rows, 2);
+    for (int i = 0; i < 4; i++)
+        EXPECT_INT(c->parallel_config_num_layer_list.items[i], want[i]);
+}
+
+/* Words with which a flag of kind OWN changes what becomes of `base`, with others before it where
+ * it needs these. */
+static const struct {
+    MegatronId id;
+    const char *with, *words;
+} acting[] = {
+#define ACT(name, with, words)                                                           \
+    { MEGATRON_##name, with, words }
+    ACT(num_layers, "", "4"),
+    ACT(hidden_size, "", "384"),
+    ACT(num_attention_heads, "", "3"),
+    ACT(ffn_hidden_size, "", "100"),
+    ACT(group_query_attention, "--num-query-groups 2", ""),
+    ACT(num_query_groups, "--group-query-attention", "2"),
+    ACT(seq_length, "", "32"),
+    ACT(max_position_embeddings, "", "128"),
+    ACT(position_embedding_type, "", "none"),
+    ACT(use_rotary_position_embeddings, "", ""),
+    ACT(no_position_embedding, "", ""),
+    ACT(use_rope_scaling, "--position-embedding-type rope", ""),
+    ACT(rope_scaling_factor, "--position-embedding-type rope --use-rope-scaling", "32"),
+    ACT(rotary_seq_len_interpolation_factor, "--position-embedding-type rope", "2"),
+    ACT(swiglu, "", ""),
+    ACT(disable_bias_linear, "", ""),
+    ACT(add_qkv_bias, "--disable-bias-linear", ""),
+    ACT(untie_embeddings_and_output_weights, "", ""),
+    ACT(attention_dropout, "", "0.2"),
+    ACT(hidden_dropout, "", "0.2"),
+    ACT(window_size, "", "15,0"),
+    ACT(padded_vocab_size, "", "1001"),
+    ACT(vocab_size, "", "3000"),
+    ACT(make_vocab_size_divisible_by, "", "10"),
+    ACT(tokenizer_type, "--vocab-size 1024", "NullTokenizer"),
+    ACT(micro_batch_size, "", "4"),
+    ACT(global_batch_size, "", "64"),
+    ACT(train_iters, "", "50"),
+    ACT(train_samples, "--train-iters 0", "640"),
+    ACT(seed, "", "7"),
+    ACT(calculate_per_token_loss, "", ""),
+    ACT(eval_interval, "", "7"),
+    ACT(eval_iters, "", "7"),
+    ACT(log_interval, "", "7"),
+    ACT(optimizer, "", "sgd"),
+    ACT(lr, "", "2e-3"),
+    ACT(min_lr, "", "1e-4"),
+    ACT(lr_decay_style, "", "cosine"),
+    ACT(lr_decay_iters, "", "70"),
+    ACT(lr_decay_samples, "", "640"),
+    ACT(lr_warmup_fraction, "", "0.1"),
+    ACT(lr_warmup_iters, "", "10"),
+    ACT(lr_warmup_samples, "", "320"),
+    ACT(lr_wsd_decay_style, "--lr-decay-style WSD --lr-wsd-decay-iters 10", "linear"),
+    ACT(lr_wsd_decay_iters, "--lr-decay-style WSD --lr-wsd-decay-iters 20", "10"),
+    ACT(lr_wsd_decay_samples, "--lr-decay-style WSD --lr-wsd-decay-samples 640", "320"),
+    ACT(weight_decay, "", "0.1"),
+    ACT(clip_grad, "", "0"),
+    ACT(adam_beta1, "", "0.8"),
+    ACT(adam_beta2, "", "0.95"),
+    ACT(adam_eps, "", "1e-5"),
+    ACT(sgd_momentum, "--optimizer sgd", "0.5"),
+    ACT(bf16, "", ""),
+    ACT(fp16, "", ""),
+    ACT(loss_scale, "--fp16", "1024"),
+    ACT(initial_loss_scale, "--fp16", "1024"),
+    ACT(min_loss_scale, "--fp16", "2"),
+    ACT(loss_scale_window, "--fp16", "100"),
+    ACT(hysteresis, "--fp16", "3"),
+    ACT(tensor_model_parallel_size, "", "2"),
+    ACT(pipeline_model_parallel_size, "", "2"),
+    ACT(context_parallel_size, "", "2"),
+    ACT(cp_comm_type, "--context-parallel-size 2", "a2a"),
+    ACT(hierarchical_context_parallel_sizes,
+        "--context-parallel-size 8 --cp-comm-type a2a+p2p "
+        "--hierarchical-context-parallel-sizes 4 2",
+        "2 4"),
+    ACT(context_parallel_algo, "--context-parallel-size 2", "ulysses_cp_algo"),
+    ACT(ulysses_degree_in_cp,
+        "--context-parallel-size 4 --cp-comm-type a2a+p2p "
+        "--hierarchical-context-parallel-sizes 4 1",
+        "2"),
+    ACT(sequence_parallel, "--tensor-model-parallel-size 2", ""),
+    ACT(num_layers_per_virtual_pipeline_stage, "--pipeline-model-parallel-size 2", "2"),
+    ACT(num_virtual_stages_per_pipeline_rank, "--pipeline-model-parallel-size 2", "2"),
+    ACT(decoder_first_pipeline_num_layers, "--pipeline-model-parallel-size 2", "3"),
+    ACT(decoder_last_pipeline_num_layers, "--pipeline-model-parallel-size 2", "3"),
+    ACT(account_for_embedding_in_pipeline_split,
+        "--pipeline-model-parallel-size 2 --num-layers 7", ""),
+    ACT(account_for_loss_in_pipeline_split,
+        "--pipeline-model-parallel-size 2 --num-layers 7", ""),
+    ACT(num_layer_list, "--pipeline-model-parallel-size 2", "[3,5]"),
+    ACT(use_tp_pp_dp_mapping, "", ""),
+    ACT(use_distributed_optimizer, "", ""),
+    ACT(num_distributed_optimizer_instances, "--use-distributed-optimizer", "2"),
+    ACT(use_megatron_fsdp, "--data-parallel-sharding-strategy optim_grads", ""),
+    ACT(data_parallel_sharding_strategy, "--use-megatron-fsdp", "optim_grads_params"),
+    ACT(use_torch_fsdp2, "", ""),
+    ACT(torch_fsdp2_no_reshard_after_forward, "--use-torch-fsdp2", ""),
+    ACT(ddp_bucket_size, "", "100000"),
+    ACT(distributed_timeout_minutes, "", "3"),
+    ACT(recompute_activations, "", ""),
+    ACT(recompute_granularity, "", "selective"),
+    ACT(recompute_method,
+        "--recompute-granularity full --recompute-num-layers 1 "
+        "--recompute-method block",
+        "uniform"),
+    ACT(recompute_num_layers,
+        "--recompute-granularity full --recompute-method block "
+        "--recompute-num-layers 1",
+        "2"),
+    ACT(data_path, "", "a_text"),
+    ACT(split, "--data-path a_text", "90,5,5"),
+    ACT(data_cache_path, "--data-path a_text", "there"),
+    ACT(save, "--save-interval 5", "there"),
+    ACT(save_interval, "--save there --persistent-save-interval 7", "5"),
+    ACT(persistent_save_interval, "--save there --persistent-save-interval 4", "5"),
+    ACT(load, "", "there"),
+    ACT(finetune, "--load there", ""),
+    ACT(profile, "", ""),
+    ACT(profile_step_start, "--profile", "3"),
+    ACT(profile_step_end, "--profile", "30"),
+};
+
+/* These act on files, on messages or on notes, and have tests of their own. */
+static const MegatronId elsewhere[] = {MEGATRON_vocab_file, MEGATRON_merge_file,
+                                       MEGATRON_tokenizer_model, MEGATRON_no_load_optim,
+                                       MEGATRON_no_bias_gelu_fusion};
+
+static bool has_own_test(int id) {
+    for (int i = 0; i < ARRAY_LEN(elsewhere); i++)
+        if (elsewhere[i] == (MegatronId)id) return true;
+    return false;
+}
+
+TEST(every_flag_acts) {
+    bool seen[MEGATRON_FLAGS] = {false};
+    for (int i = 0; i < ARRAY_LEN(acting); i++) {
+        const char *name = megatron_name(mem(), (int)acting[i].id);
+        char *before = text_of(acting[i].with);
+        char *after = text_of(
+            arena_printf(mem(), "%s %s %s", acting[i].with, name, acting[i].words));
+        if (!strcmp(before, after))
+            test_fail(__FILE__, __LINE__, "%s changes nothing", name);
+        seen[acting[i].id] = true;
+    }
+    for (int i = 0; i < MEGATRON_FLAGS; i++)
+        if (megatron_flag[i].kind == MEGATRON_OWN && !seen[i] && !has_own_test(i))
+            test_fail(__FILE__, __LINE__, "%s is not tried", megatron_name(mem(), i));
+}
+
+TEST(rows_of_the_table) {
+    for (int i = 0; i < MEGATRON_FLAGS; i++) {
+        const MegatronFlag *f = &megatron_flag[i];
+        const char *name = megatron_name(mem(), i);
+        bool valued = f->kind == MEGATRON_ONLY || (f->kind == MEGATRON_TO && !f->words);
+        EXPECT(f->what[0]);
+        if (!f->value[0] != !valued)
+            test_fail(__FILE__, __LINE__, "%s: the value '%s' does not go with its kind",
+                      name, f->value);
+        if (f->kind == MEGATRON_TO && key_find(f->what) < 0)
+            test_fail(__FILE__, __LINE__, "%s: no key is called %s", name, f->what);
+        for (int k = 0; k < i; k++) EXPECT(strcmp(f->name, megatron_flag[k].name));
+    }
+}
+
+TEST(refused_flags) {
+    REFUSED("--num-experts 8",
+            "--num-experts asks for what is not there: mixtures of experts");
+    REFUSED("--expert-model-parallel-size 2", "only 1 is");
+    REFUSED("--softmax-type learnable", "only vanilla is");
+    REFUSED("--overlap-grad-reduc", "did you mean --overlap-grad-reduce?");
+    REFUSED("--hidden_sise 3", "did you mean --hidden-size?");
+    REFUSED("--log-interval --bf16", "--log-interval has no value");
+    REFUSED("--lr", "\"${ARRAY[@]}\" expands to all words");
+    REFUSED("--bf16 yes", "--bf16 takes no word, and has 1 behind it");
+    REFUSED("--lr 1 2", "--lr takes one word, and has 2 behind it");
+    REFUSED("--lr 1e-3 \\ --bf16", "only a backslash");
+    REFUSED("--no-load-optim", "--finetune begins one from weights");
+    REFUSED("--save there", "--save needs --save-interval");
+    REFUSED("--fp16 --bf16", "keep one");
+    REFUSED("--optimizer muon", "adam and sgd are");
+    REFUSED("--lr-decay-style steps", "inverse-square-root or WSD");
+    REFUSED("--position-embedding-type relative", "position_embedding_type");
+    REFUSED("--lr-decay-style WSD", "--lr-wsd-decay-iters is not there");
+    REFUSED("--lr-warmup-init 0.1", "only 0 is");
+    REFUSED("--lr-warmup-iters 3 --lr-warmup-fraction 0.1", "keep one");
+    REFUSED("--train-samples 640", "--train-iters and --train-samples");
+    REFUSED("--window-size 5,1", "write the keys before a query and 0");
+    REFUSED("--recompute-granularity full", "needs --recompute-method block or uniform");
+    REFUSED("--cp-comm-type p2p a2a --context-parallel-size 2",
+            "other types of other layers");
+    REFUSED("--cp-comm-type allgather --context-parallel-size 2",
+            "p2p, a2a and a2a+p2p are");
+    REFUSED("--hidden-size x", "--hidden-size x: write a whole number");
+    REFUSED("--hidden-size -3", "--hidden-size -3: write a whole number");
+    REFUSED("--adam-beta2 nan --lr-warmup-fraction nan", "write a number");
+}
+
+TEST(lr_warmup_init_of_0_is_what_is_there) {
+    EXPECT_STR(text_of("--lr-warmup-init 0.0"), text_of(""));
+}
+
+TEST(ranks_and_batches_that_do_not_go_together) {
+    REFUSED("--tensor-model-parallel-size 3", "3 x 1 x 1 = 3 for a replica");
+    REFUSED("--global-batch-size 24",
+            "no multiple of --micro-batch-size 2 times 8 replicas");
+    REFUSED("--micro-batch-size 0", "--micro-batch-size 0: write 1 or more");
+    REFUSED("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
+            "do not divide 8 layers");
+    REFUSED("--use-distributed-optimizer --num-distributed-optimizer-instances 3",
+            "3 does not divide 8 replicas");
+    REFUSED("--tensor-model-parallel-size 1000000 --pipeline-model-parallel-size 1000000 "
+            "--context-parallel-size 1000000",
+            "does not divide them");
+    EXPECT_FAIL(read_words("pretrain_gpt.py --micro-batch-size 1", 0), EXIT_CONFIG,
+                "write -n RANKS before the command");
+    EXPECT_FAIL(read_words("pretrain_gpt.py --num-layers 2", 8), EXIT_CONFIG,
+                "--micro-batch-size is not there, which Megatron-LM needs");
+    EXPECT_FAIL(read_words("--num-layers 2 stray.txt", 8), EXIT_CONFIG, "takes one word");
+    EXPECT_FAIL(read_words("stray", 8), EXIT_CONFIG, "'stray' is no flag of Megatron-LM");
+    EXPECT_FAIL(read_words("torchrun --nproc_per_node gpu pretrain_gpt.py", 0),
+                EXIT_CONFIG, "--nproc_per_node gpu: write the ranks as -n RANKS");
+}
+
+TEST(launchers) {
+    static const struct {
+        const char *words;
+        int64_t ranks;
+    } of[] = {{"torchrun --nproc-per-node=8 --nnodes 4 a.py", 32},
+              {"python -m torch.distributed.launch --nproc_per_node 8 a.py", 8},
+              {"msrun --worker_num 16 --local_worker_num=8 a.py", 16},
+              {"mpirun -np 6 python a.py", 6},
+              {"srun -N 2 --ntasks-per-node=4 python -u a.py", 8},
+              {"python a.py", 0},
+              {"", 0}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        char *word[16];
+        int n = words_of(of[i].words, word, ARRAY_LEN(word));
+        EXPECT_INT(megatron_read(mem(), n, word)->ranks, of[i].ranks);
+    }
+}
+
+/* 256 bytes, a merge or none and the end of a text, of a tokenizer that is made here. */
+TEST(vocabulary_of_files) {
+    char *text = temp("text.txt"), *dir = temp("tok");
+    write_text(text, "ab ab ab ab\n");
+    run(cmd_tokenizer, "train", "--input", text, "--vocab-size", "258", "--output", dir,
+        NULL);
+    worked();
+    const char *files = arena_printf(
+        mem(), "--vocab-file %s/vocab.json --merge-file %s/merges.txt", dir, dir);
+    const Config *c = config_of(files);
+    EXPECT_INT(c->model_vocab_size, 384);
+    EXPECT_STR(c->train_dataset_data_loader_vocab_file,
+               arena_printf(mem(), "%s/vocab.json", dir));
+    c = config_of(arena_printf(mem(), "--tokenizer-model %s", dir));
+    EXPECT_INT(c->model_vocab_size, 384);
+    EXPECT_STR(c->train_dataset_data_loader_tokenizer_file,
+               arena_printf(mem(), "%s/tokenizer.json", dir));
+    EXPECT_FAIL(
+        read_words("--micro-batch-size 1 --train-iters 1 --num-layers 1 --hidden-size 8 "
+                   "--num-attention-heads 1 --seq-length 8 --lr 1",
+                   1),
+        EXIT_CONFIG, "how many tokens?");
+}
+
+TEST(gelu_without_a_fused_bias_is_told) {
+    Megatron *m = read_words(arena_printf(mem(), "%s--no-bias-gelu-fusion", base), 0);
+    EXPECT(m->nnotes == 2 && strstr(m->note[0], "the form with tanh"));
+}
+
+TEST(the_command) {
+    char *file = temp("made.yaml");
+    run(cmd_import, "-n", "2", "-o", file, "pretrain_gpt.py", "--num-layers=2",
+        "--hidden-size", "64", "--num-attention-heads", "2", "--seq-length", "32",
+        "--micro-batch-size", "1", "--train-iters", "2", "--lr", "1e-3",
+        "--padded-vocab-size", "256", "--use-flash-attn", NULL);
+    worked();
+    EXPECT_STR(printed, "");
+    char *text = file_read(mem(), file, 1 << 16, NULL, EXIT_DATA);
+    EXPECT_PART(text, "# What pretrain_gpt.py of Megatron-LM was given");
+    EXPECT_PART(text,
+                "# --use-flash-attn has no effect: attention never holds all scores\n");
+    EXPECT_PART(text, "  data_parallel: 2\n");
+    run(cmd_plan, file, NULL);
+    worked();
+    EXPECT_PART(printed, "ranks     2");
+    run(cmd_import, NULL);
+    refused(EXIT_CONFIG, "which command?");
+    run(cmd_import, "-o", "/nowhere/made.yaml", "pretrain_gpt.py", NULL);
+    refused(EXIT_DATA, "/nowhere");
+    run(cmd_import, "-n", "1", "a\nb.py", "--x", NULL);
+    refused(EXIT_CONFIG, "--x is no flag of Megatron-LM");
+}
+
+TEST(the_page) {
+    char *page;
+    size_t bytes, committed;
+    FILE *f = open_memstream(&page, &bytes);
+    megatron_write_docs(f);
+    fclose(f);
+    const char *path = path_join(mem(), tests_dir(), "../docs/megatron.md");
+    if (test_bless()) EXPECT_INT(file_write_atomic(path, page, bytes), 0);
+    const char *have = file_read(mem(), path, 1 << 20, &committed, EXIT_DATA);
+    if (committed != bytes || memcmp(have, page, bytes))
+        test_fail(
+            __FILE__, __LINE__,
+            "docs/megatron.md is not what megatron.def says; STATOR_BLESS=1 writes it");
+}
