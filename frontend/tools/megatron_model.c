@@ -21,7 +21,10 @@ static int64_t width_of_mlp(const Megatron *m, int64_t hidden) {
 
 static void add_positions(Megatron *m) {
     const char *type = positions_of(m);
-    bool stretched = GIVEN(m, use_rope_scaling);
+    bool stretched = GIVEN(m, use_rope_scaling) || GIVEN(m, rope_scaling_type);
+    if (GIVEN(m, rope_scaling_type) && !IS(m, rope_scaling_type, "llama3"))
+        fail(EXIT_CONFIG, "--rope-scaling-type %.60s: not there; llama3 is",
+             WORD(m, rope_scaling_type, ""));
     megatron_add(m, MODEL "position_embedding_type", "%s", type);
     ADD(m, max_position_embeddings, MODEL "max_position_embeddings", NULL);
     if (strcmp(type, "rope") != 0) return;
@@ -97,7 +100,7 @@ void megatron_add_model(Megatron *m) {
 
 static TokenizerSpec files_of(const Megatron *m) {
     TokenizerSpec s = {0};
-    const char *model = WORD(m, tokenizer_model, NULL);
+    const char *model = WORD(m, tokenizer_model, WORD(m, tokenizer_name_or_path, NULL));
     if (GIVEN(m, vocab_file) && GIVEN(m, merge_file)) {
         s.vocab_file = WORD(m, vocab_file, NULL);
         s.merge_file = WORD(m, merge_file, NULL);

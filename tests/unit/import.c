@@ -152,6 +152,7 @@ static const struct {
     ACT(use_rotary_position_embeddings, "", ""),
     ACT(no_position_embedding, "", ""),
     ACT(use_rope_scaling, "--position-embedding-type rope", ""),
+    ACT(rope_scaling_type, "--position-embedding-type rope", "llama3"),
     ACT(rope_scaling_factor, "--position-embedding-type rope --use-rope-scaling", "32"),
     ACT(rotary_seq_len_interpolation_factor, "--position-embedding-type rope", "2"),
     ACT(swiglu, "", ""),
@@ -255,9 +256,10 @@ static const struct {
 };
 
 /* These act on files, on messages or on notes, and have tests of their own. */
-static const MegatronId elsewhere[] = {MEGATRON_vocab_file, MEGATRON_merge_file,
-                                       MEGATRON_tokenizer_model, MEGATRON_no_load_optim,
-                                       MEGATRON_no_bias_gelu_fusion};
+static const MegatronId elsewhere[] = {
+    MEGATRON_vocab_file,      MEGATRON_merge_file,
+    MEGATRON_tokenizer_model, MEGATRON_tokenizer_name_or_path,
+    MEGATRON_no_load_optim,   MEGATRON_no_bias_gelu_fusion};
 
 static bool has_own_test(int id) {
     for (int i = 0; i < ARRAY_LEN(elsewhere); i++)
@@ -314,6 +316,7 @@ TEST(refused_flags) {
     REFUSED("--optimizer muon", "adam and sgd are");
     REFUSED("--lr-decay-style steps", "inverse-square-root or WSD");
     REFUSED("--position-embedding-type relative", "position_embedding_type");
+    REFUSED("--position-embedding-type rope --rope-scaling-type yarn", "llama3 is");
     REFUSED("--lr-decay-style WSD", "--lr-wsd-decay-iters is not there");
     REFUSED("--lr-warmup-init 0.1", "only 0 is");
     REFUSED("--lr-warmup-iters 3 --lr-warmup-fraction 0.1", "keep one");
@@ -390,6 +393,8 @@ TEST(vocabulary_of_files) {
     EXPECT_INT(c->model_vocab_size, 384);
     EXPECT_STR(c->train_dataset_data_loader_tokenizer_file,
                arena_printf(mem(), "%s/tokenizer.json", dir));
+    c = config_of(arena_printf(mem(), "--tokenizer-name-or-path %s", dir));
+    EXPECT_INT(c->model_vocab_size, 384);
     EXPECT_FAIL(
         read_words("--micro-batch-size 1 --train-iters 1 --num-layers 1 --hidden-size 8 "
                    "--num-attention-heads 1 --seq-length 8 --lr 1",
