@@ -94,19 +94,25 @@ const char *search_limit(const SearchOptions *o) {
     return arena_strdup(o->cfg->state->mem, human(o->limit_bytes, "B").s);
 }
 
+/* "4 ranks" */
+static const char *ranks_text(const SearchOptions *s) {
+    return arena_printf(s->cfg->state->mem, "%d rank%s", s->ranks,
+                        s->ranks == 1 ? "" : "s");
+}
+
 /* Flags for keys that a search chooses leave fewer choices; what else there is may allow none. */
 static _Noreturn void refuse_all(const SearchOptions *s) {
     for (int i = 0; i < KNOBS; i++)
         if (config_by_flag(s->cfg, knob_key[i]))
             fail(EXIT_CONFIG,
-                 "no strategy of %d ranks has the keys that are given\n    hint: leave "
+                 "no strategy of %s has the keys that are given\n    hint: leave "
                  "out flags",
-                 s->ranks);
+                 ranks_text(s));
     fail(EXIT_CONFIG,
-         "no strategy of %d ranks is possible: stator search says why each is refused\n"
+         "no strategy of %s is possible: stator search says why each is refused\n"
          "    hint: another number of ranks, or of sequences a step (batch_size x "
          "micro_batch_num)",
-         s->ranks);
+         ranks_text(s));
 }
 
 void search_check_found(const SearchOptions *s, const SearchResult *r) {
@@ -115,7 +121,7 @@ void search_check_found(const SearchOptions *s, const SearchResult *r) {
         fail(EXIT_SIGNALLED, "stopped before a strategy was planned that fits");
     if (!r->choices) refuse_all(s);
     if (r->why)
-        fail(EXIT_CONFIG, "no strategy of %d ranks can be planned: %s", s->ranks, r->why);
+        fail(EXIT_CONFIG, "no strategy of %s can be planned: %s", ranks_text(s), r->why);
     if (r->gave_up)
         fail(EXIT_MEMORY,
              "none of the %d fastest strategies that were planned fits %s of memory on a "
@@ -125,7 +131,8 @@ void search_check_found(const SearchOptions *s, const SearchResult *r) {
              "--recompute_config.recompute True",
              r->planned, search_limit(s));
     fail(EXIT_MEMORY,
-         "no strategy of %d ranks fits %s of memory on a rank, of which a process has %s "
+         "no strategy of %s fits %s of memory on a rank, of which a process has %s "
          "for itself\n    hint: more ranks, or a larger context.max_device_memory",
-         s->ranks, search_limit(s), human((double)plan_process_bytes(s->cfg), "B").s);
+         ranks_text(s), search_limit(s),
+         human((double)plan_process_bytes(s->cfg), "B").s);
 }

@@ -43,6 +43,8 @@ TEST(ranks_that_no_strategy_has_are_refused) {
     EXPECT_PART(message, "hint: another number of ranks, or of sequences a step");
     run(cmd_search, path, "-n", "7", "--parallel_config.pipeline_stage=1", (char *)NULL);
     refused(EXIT_CONFIG, "no strategy of 7 ranks has the keys that are given");
+    run(cmd_search, path, "-n", "1", "--parallel_config.model_parallel=7", (char *)NULL);
+    refused(EXIT_CONFIG, "no strategy of 1 rank has the keys that are given");
 }
 
 /* Of hundreds of them, in one folder. */
@@ -52,6 +54,8 @@ TEST(no_program_is_written) {
         arena_printf(arena_new(), "%s/../configs/gpt2-tiny.yaml", tests_dir()), "-n", "2",
         "--parallel_config.model_parallel=2", "--dump_ir", folder, (char *)NULL);
     worked();
+    EXPECT_PART(message,
+                "note: dump_ir has no effect: of all the programs of a search none is");
     EXPECT(!file_exists(folder));
 }
 
