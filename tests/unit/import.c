@@ -384,12 +384,13 @@ TEST(vocabulary_of_files) {
         NULL);
     worked();
     const char *files = arena_printf(
-        mem(), "--vocab-file %s/vocab.json --merge-file %s/merges.txt", dir, dir);
+        mem(), "--data-path a --vocab-file %s/vocab.json --merge-file %s/merges.txt", dir,
+        dir);
     const Config *c = config_of(files);
     EXPECT_INT(c->model_vocab_size, 384);
     EXPECT_STR(c->train_dataset_data_loader_vocab_file,
                arena_printf(mem(), "%s/vocab.json", dir));
-    c = config_of(arena_printf(mem(), "--tokenizer-model %s", dir));
+    c = config_of(arena_printf(mem(), "--data-path a --tokenizer-model %s", dir));
     EXPECT_INT(c->model_vocab_size, 384);
     EXPECT_STR(c->train_dataset_data_loader_tokenizer_file,
                arena_printf(mem(), "%s/tokenizer.json", dir));
