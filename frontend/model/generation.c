@@ -6,6 +6,9 @@
 
 enum { TOP_K_OF_TRANSFORMERS = 50 }; /* of a file that samples and does not name it */
 
+#define GENERATION_FILE                                                                  \
+    "generation_config.json" /* older folders have it all in config.json */
+
 static const char *const name[] = {"do_sample", "temperature", "top_k", "top_p",
                                    "repetition_penalty"};
 static const char *const path[] = {MODEL "do_sample", MODEL "temperature", MODEL "top_k",
@@ -61,16 +64,16 @@ static bool any(const TokenChoices *c) {
 
 /* ---- the file ---- */
 
-static const Json *open_file(Arena *mem, const char *dir) {
-    const char *file = path_join(mem, dir, "generation_config.json");
+static const Json *open_file(Arena *mem, const char *dir, const char *name_of_file) {
+    const char *file = path_join(mem, dir, name_of_file);
     if (!file_exists(file)) return NULL;
     const Json *root = json_read(mem, file, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG);
     json_want(root, JSON_OBJECT);
     return root;
 }
 
-/* As in transformers the file goes before config.json where texts are made, but one that
- * names no token leaves those of config.json. */
+/* As in transformers the file goes before config.json where texts are made; but one that names no
+ * token leaves those of config.json, where transformers would not end a text at all. */
 static void read_ends(const Json *root, ModelSpec *s) {
     int64_t ends[MODEL_MAX_EOS];
     int n = model_hf_read_eos(json_get(root, "eos_token_id"), s->vocab, ends);
@@ -90,10 +93,12 @@ static void fill_choices(TokenChoices *c) {
 }
 
 void generation_read(Arena *mem, const char *dir, ModelSpec *s) {
-    const Json *root = open_file(mem, dir);
-    if (!root) return;
-    read_ends(root, s);
-    s->choices = generation_read_choices(root);
+    const Json *root = open_file(mem, dir, GENERATION_FILE);
+    int64_t bos = root ? json_get_i64(root, "bos_token_id", -1, INT32_MAX, -1) : -1;
+    if (root) read_ends(root, s);
+    if (bos >= 0 && bos < s->vocab) s->bos_token = bos;
+    if (!root) root = open_file(mem, dir, "config.json");
+    if (root) s->choices = generation_read_choices(root);
     fill_choices(&s->choices);
 }
 
@@ -147,7 +152,7 @@ static bool has_place(const char *key) {
 }
 
 const char *generation_left_out(Arena *mem, const char *dir) {
-    const Json *root = open_file(mem, dir);
+    const Json *root = open_file(mem, dir, GENERATION_FILE);
     Text t = text_new(mem);
     for (const Json *v = root ? root->first : NULL; v; v = v->next)
         if (!has_place(v->key) && !changes_nothing(v))

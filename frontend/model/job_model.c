@@ -64,7 +64,7 @@ static void take_source(Job *j) {
     stage_layers_check_noop(cfg, j->spec.layers + cfg->parallel_config_noop_layers.n);
     model_keys_override(cfg, &j->spec, j->source.path);
     j->seq = shorter ? cfg->model_seq_length : j->spec.max_positions;
-    if (j->seq > j->spec.max_positions)
+    if (j->seq > j->spec.max_positions && !model_grows(&j->spec))
         config_refuse(
             cfg, MODEL "seq_length", "train_dataset.seq_length", "a shorter one",
             "seq_length is %lld, but the model of %s has %lld positions",

@@ -331,8 +331,7 @@ static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
     if (h.loss_groups && h.batch % h.loss_groups)
         die("%lld sequences in %lld groups", (long long)h.batch,
             (long long)h.loss_groups);
-    bool grows = s->positions == POSITION_ROPE && s->rope.type == ROPE_DYNAMIC &&
-                 use != MODEL_PREDICT;
+    bool grows = model_grows(s) && use != MODEL_PREDICT;
     if (s->positions != POSITION_NONE && top > s->max_positions && !grows)
         fail(EXIT_CONFIG, "a sequence of %lld tokens: the model has %lld positions",
              (long long)top, (long long)s->max_positions);

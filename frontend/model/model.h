@@ -67,6 +67,11 @@ typedef struct ModelSpec {
     TokenChoices choices;        /* of the same file */
 } ModelSpec;
 
+/* May a sequence of fixed length have more tokens than max_positions? */
+static inline bool model_grows(const ModelSpec *s) {
+    return s->positions == POSITION_ROPE && s->rope.type == ROPE_DYNAMIC;
+}
+
 /* The tokens that end a text that the model makes; *n of them. */
 const int64_t *model_ends(const ModelSpec *s, int *n);
 /* Is this one of them? */

@@ -28,6 +28,18 @@ static void want_bool(const Json *root, const char *key, bool only) {
         json_fail(v, NULL, "%s %s is not supported", key, only ? "false" : "true");
 }
 
+/* Two keys for one number, of which transformers takes the second: where they differ, who reads the
+ * file may mean the first. */
+static void want_same(const Json *root, const char *key, const char *counts,
+                      double value) {
+    const Json *v = json_get(root, key);
+    if (!v || v->kind == JSON_NULL) return;
+    double told = json_f64(v);
+    if (told < value || told > value)
+        json_fail(v, "leave one of the two out", "%s %g does not count: %s is %g", key,
+                  told, counts, value);
+}
+
 static void want_absent(const Json *root, const char *key) {
     const Json *v = json_get(root, key);
     if (v && v->kind != JSON_NULL) json_fail(v, NULL, "%s is not supported", key);
@@ -40,12 +52,15 @@ static MlpAct read_act(const Json *root, const char *key, MlpAct otherwise) {
 
 /* ---- rotary positions ---- */
 
-/* llama3 and yarn: the positions before stretching. */
+/* llama3 and yarn: the positions before stretching. Of two places the inner one counts for
+ * transformers 4, the outer one for 5. */
 static int64_t original_positions(const Json *root, const Json *v, const ModelSpec *s) {
     static const char key[] = "original_max_position_embeddings";
     const Json *own = json_get(v, key);
     bool given = own && own->kind != JSON_NULL;
-    return json_get_i64(given ? v : root, key, 1, BIG, s->max_positions);
+    int64_t n = json_get_i64(given ? v : root, key, 1, BIG, s->max_positions);
+    want_same(root, key, "that of the stretching", (double)n);
+    return n;
 }
 
 static double yarn_attention(const Json *v, double factor) {
@@ -115,13 +130,21 @@ static void read_rope(const Json *root, ModelSpec *s) {
     const Json *scaling = rope_object(root, "rope_scaling");
     const Json *parameters = rope_object(root, "rope_parameters");
     const Json *v = scaling ? scaling : parameters;
-    s->rope_base = json_get_f64(root, "rope_theta", s->rope_base);
-    s->rotary_percent = json_get_f64(root, "partial_rotary_factor", s->rotary_percent);
+    bool neox = s->family == MODEL_NEOX; /* which has other names for the two */
+    if (!neox) {
+        s->rope_base = json_get_f64(root, "rope_theta", s->rope_base);
+        s->rotary_percent =
+            json_get_f64(root, "partial_rotary_factor", s->rotary_percent);
+    }
     if (v) {
         s->rope_base = json_get_f64(v, "rope_theta", s->rope_base);
         s->rotary_percent = json_get_f64(v, "partial_rotary_factor", s->rotary_percent);
         read_scaling(root, v, s);
         want_whole_heads(v, s);
+    }
+    if (neox) {
+        want_same(root, "rope_theta", "rotary_emb_base", s->rope_base);
+        want_same(root, "partial_rotary_factor", "rotary_pct", s->rotary_percent);
     }
     if (scaling && parameters) {
         want_told(parameters, "rope_theta", s->rope_base);
@@ -165,6 +188,14 @@ static void head_width(const Json *root, const char *heads_key, ModelSpec *s) {
     s->head_dim = s->hidden / s->heads;
 }
 
+/* Other names that transformers has for GPT-2's sizes as well. */
+static void want_one_size(const Json *root, const ModelSpec *s) {
+    want_same(root, "hidden_size", "n_embd", (double)s->hidden);
+    want_same(root, "num_hidden_layers", "n_layer", (double)s->layers);
+    want_same(root, "num_attention_heads", "n_head", (double)s->heads);
+    want_same(root, "max_position_embeddings", "n_positions", (double)s->max_positions);
+}
+
 /* config.json of transformers.GPT2Config. */
 static ModelSpec read_gpt2(const Json *root) {
     ModelSpec s = {.family = MODEL_GPT2,
@@ -175,6 +206,7 @@ static ModelSpec read_gpt2(const Json *root) {
     read_sizes(root, "n_embd", "n_layer", "n_head", &s);
     s.max_positions = need_size(root, "n_positions", BIG);
     head_width(root, "n_head", &s);
+    want_one_size(root, &s);
     s.ffn = json_get_i64(root, "n_inner", 1, BIG, 4 * s.hidden);
     s.norm_eps = json_get_f64(root, "layer_norm_epsilon", 1e-5);
     s.act = read_act(root, "activation_function", MLP_GELU);
@@ -191,24 +223,45 @@ static ModelSpec read_gpt2(const Json *root) {
     return s;
 }
 
-/* sliding_window; null, or use_sliding_window false, is none. */
-static int64_t read_window(const Json *root, int64_t otherwise) {
-    const Json *v = json_get(root, "sliding_window");
-    if (!json_get_bool(root, "use_sliding_window", true)) return 0;
-    if (!v) return otherwise;
-    return v->kind == JSON_NULL ? 0 : json_i64(v, 1, INT32_MAX);
+/* layer_types must be `type` for every layer, if it is there; returns whether it is. */
+static bool want_layers(const Json *root, const char *type, const char *model) {
+    const Json *layers = json_get(root, "layer_types");
+    if (!layers || layers->kind == JSON_NULL) return false;
+    json_want(layers, JSON_ARRAY);
+    for (const Json *e = layers->first; e; e = e->next)
+        if (strcmp(json_string(e), type))
+            json_fail(e, NULL, "layers of type %s are not supported in %s",
+                      json_string(e), model);
+    return true;
 }
 
 /* The window of Qwen2 and Qwen3 is one of some layers only. */
 static void want_no_window(const Json *root) {
     want_bool(root, "use_sliding_window", false);
+    want_layers(root, "full_attention", "a Qwen");
+}
+
+/* The window of a Mistral, whose layers are alike: null is none, and so is a layer_types of full
+ * attention alone. A key to turn it off it has not. */
+static int64_t read_window(const Json *root) {
+    const Json *v = json_get(root, "sliding_window"), *off = NULL;
     const Json *layers = json_get(root, "layer_types");
-    if (!layers || layers->kind == JSON_NULL) return;
-    json_want(layers, JSON_ARRAY);
-    for (const Json *e = layers->first; e; e = e->next)
-        if (strcmp(json_string(e), "full_attention"))
-            json_fail(e, NULL, "layers of type %s are not supported in a Qwen",
-                      json_string(e));
+    const Json *first = layers && layers->kind == JSON_ARRAY ? layers->first : NULL;
+    bool full = first && !strcmp(json_string(first), "full_attention");
+    want_layers(root, full ? "full_attention" : "sliding_attention",
+                "a Mistral that has others too");
+    int64_t window = !v ? 4096 : v->kind == JSON_NULL ? 0 : json_i64(v, 1, INT32_MAX);
+    off = json_get(root, "use_sliding_window");
+    if (window && !full && off && off->kind != JSON_NULL && !json_bool(off))
+        json_fail(off, "write sliding_window null, or leave this out",
+                  "use_sliding_window false does not count in a Mistral");
+    return full ? 0 : window;
+}
+
+/* The other families have none: transformers leaves the key alone. */
+static void want_window_off(const Json *root) {
+    if (json_get_bool(root, "use_sliding_window", true))
+        want_absent(root, "sliding_window");
 }
 
 /* config.json of transformers.LlamaConfig; of MistralConfig, which has no biases, a
@@ -239,7 +292,7 @@ static ModelSpec read_llama(const Json *root, HfType type) {
     if (mistral) {
         want_bool(root, "attention_bias", false);
         want_bool(root, "mlp_bias", false);
-        s.window = read_window(root, 4096);
+        s.window = read_window(root);
     }
     if (type == HF_QWEN2 || type == HF_QWEN3) want_no_window(root);
     if (type == HF_QWEN2) {
@@ -261,6 +314,7 @@ static ModelSpec read_neox(const Json *root) {
     s.max_positions = need_size(root, "max_position_embeddings", BIG);
     s.ffn = need_size(root, "intermediate_size", BIG);
     head_width(root, "num_attention_heads", &s);
+    want_same(root, "head_dim", "hidden_size / num_attention_heads", (double)s.head_dim);
     s.norm_eps = json_get_f64(root, "layer_norm_eps", 1e-5);
     s.act = read_act(root, "hidden_act", MLP_GELU_ERF);
     s.qkv_bias = s.out_bias = json_get_bool(root, "attention_bias", true);
@@ -276,12 +330,21 @@ static ModelSpec read_neox(const Json *root) {
     return s;
 }
 
+/* null is false to transformers. */
+static void want_causal(const Json *root) {
+    const Json *v = json_get(root, "is_causal");
+    if (v && (v->kind == JSON_NULL || !json_bool(v)))
+        json_fail(v, NULL, "attention to tokens that follow is not supported");
+}
+
 ModelSpec model_hf_read(const Json *root) {
     const Json *name = json_need(root, "model_type");
     HfType type = (HfType)model_hf_name(name, hf_types, HF_TYPES);
     want_absent(root, "quantization_config");
+    want_absent(root, "transformers_weights");
+    want_causal(root);
     bool windows = type == HF_MISTRAL || type == HF_QWEN2 || type == HF_QWEN3;
-    if (!windows && read_window(root, 0)) want_absent(root, "sliding_window");
+    if (!windows) want_window_off(root);
     ModelSpec s = type == HF_GPT2   ? read_gpt2(root)
                   : type == HF_NEOX ? read_neox(root)
                                     : read_llama(root, type);

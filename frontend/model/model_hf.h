@@ -6,7 +6,7 @@
 
 enum { CONFIG_JSON_MAX_BYTES = 4 << 20 };
 
-/* Of model_type gpt2, llama, mistral, qwen2 or gpt_neox. What changes the arithmetic and is
+/* Of model_type gpt2, llama, mistral, qwen2, qwen3 or gpt_neox. What changes the arithmetic and is
  * not built fails with EXIT_CONFIG at its place. Not checked by model_spec_check. */
 ModelSpec model_hf_read(const Json *root);
 /* The keys, without braces around them, for a spec that they can express and weights that

@@ -159,15 +159,16 @@ Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
     const char **text = option_list(o, "--prompt", &ntext);
     const char *file = option_text(o, "--prompt_file");
     const char *lines = option_text(o, "--prompt_lines");
-    const char *tokens = option_text(o, "--prompt_tokens");
+    int ntokens;
+    const char **tokens = option_list(o, "--prompt_tokens", &ntokens);
     int given =
-        (ntext + o->nwords > 1) + (file != NULL) + (lines != NULL) + (tokens != NULL);
+        (ntext + o->nwords > 1) + (file != NULL) + (lines != NULL) + (ntokens > 0);
     if (given > 1)
         fail(
             EXIT_CONFIG,
             "more than one prompt: write prompts behind the model (or --prompt TEXT), or "
             "one of --prompt_file FILE, --prompt_lines FILE and --prompt_tokens 1,2,3");
-    if (!tokens && given)
+    if (!ntokens && given)
         check_words(s, w, file ? "--prompt_file" : lines ? "--prompt_lines" : "--prompt");
     int all = o->nwords - 1 + ntext;
     for (int i = 1; i < o->nwords; i++) add_text(mem, w, o->word[i], all, &list);
@@ -179,9 +180,10 @@ Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
              prompt_of_text(mem, w, (Prompt){0}, whole, size));
     }
     if (lines) add_lines(mem, w, lines, &list);
-    if (tokens)
+    for (int i = 0; i < ntokens; i++)
         PUSH(mem, list.item, list.n, list.cap,
-             ((Prompt){.tokens = tokens_parse(mem, tokens, s->spec.vocab)}));
+             ((Prompt){.number = ntokens > 1 ? i + 1 : 0,
+                       .tokens = tokens_parse(mem, tokens[i], s->spec.vocab)}));
     if (!given) PUSH(mem, list.item, list.n, list.cap, prompt_of_begin(mem, w));
     for (int i = 0; i < list.n; i++) check_prompt(mem, w, &list.item[i]);
     *n = list.n;

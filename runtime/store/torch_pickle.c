@@ -96,6 +96,10 @@ static const char *make_tensor(Unpickler *m, const Node *args) {
         args->item[3]->kind != NODE_TUPLE)
         return "makes a tensor of other things than a storage, offset, size and stride";
     const Node *storage = args->item[0], *size = args->item[2], *stride = args->item[3];
+    const Node *marks = args->n > 6 ? args->item[6] : NULL;
+    if (marks && marks->kind == NODE_DICT && marks->n)
+        return "makes a tensor with marks, such as that all its signs are the other way "
+               "round";
     if (size->n > SAFETENSORS_MAX_RANK) return "makes a tensor of more than 8 dimensions";
     if (size->n != stride->n) return "makes a tensor with another number of strides";
     t.rank = size->n;

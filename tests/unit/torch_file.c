@@ -153,6 +153,8 @@ TEST(pickles_with_tensors_that_are_none) {
     REFUSE(REBUILD "(" STORAGE "K\0(KKKKKKKKKKKKKKKKKKtK\1\x85tRs.", "more than 8");
     REFUSE(REBUILD "(K\0K\0K\1\x85K\1\x85tRs.", "other things than a storage");
     REFUSE(REBUILD ")Rs.", "other things than a storage");
+    REFUSE(REBUILD "(" STORAGE "K\0K\1\x85K\1\x85\x89}}X\3\0\0\0neg\x88stRs.",
+           "makes a tensor with marks");
     REFUSE("\x80\2ctorch._utils\n_rebuild_parameter\n)R.", "no tensor");
     REFUSE("\x80\2(X\7\0\0\0storagectorch\nSize\nX\1\0\0\0"
            "0X\3\0\0\0cpuK\6tQ.",

@@ -190,7 +190,6 @@ TEST(config_json_of_mistral) {
     EXPECT_INT(window_of("mistral", WINDOW "5"), 5);
     EXPECT_INT(window_of("mistral", WINDOW "null"), 0);
     EXPECT_INT(window_of("mistral", ""), 4096); /* as in MistralConfig */
-    EXPECT_INT(window_of("mistral", WINDOW "5,\"use_sliding_window\":false"), 0);
     EXPECT_INT(window_of("llama", WINDOW "null"), 0);
     EXPECT_INT(window_of("llama", WINDOW "5,\"use_sliding_window\":false"), 0);
     EXPECT_FAIL(window_of("llama", WINDOW "5"), EXIT_CONFIG,

@@ -1,0 +1,155 @@
+/* config_json.c - a Hugging Face config.json says to stator what it says to transformers, or is
+ * refused at its place. */
+#include "command.h"
+#include "frontend/model/generation.h"
+#include "frontend/model/model.h"
+
+static Arena *mem(void) {
+    static Arena *a;
+    if (!a) a = arena_new();
+    return a;
+}
+
+#define SIZES                                                                            \
+    "\"vocab_size\":50,\"max_position_embeddings\":16,\"num_hidden_layers\":2,"          \
+    "\"hidden_size\":32,\"intermediate_size\":40,\"num_attention_heads\":4,\"num_key_"   \
+    "value_heads\":4"
+#define GPT2                                                                             \
+    "\"vocab_size\":50,\"n_positions\":16,\"n_layer\":2,\"n_embd\":32,\"n_head\":4"
+
+static ModelSpec spec_of(const char *type, const char *more) {
+    const char *sizes = strcmp(type, "gpt2") ? SIZES : GPT2;
+    char *text = arena_printf(mem(), "{\"model_type\":\"%s\",%s%s}", type, sizes, more);
+    return model_spec_of_json(mem(), "config.json", text, strlen(text));
+}
+#define REFUSED(type, more, part)                                                        \
+    EXPECT_FAIL((void)spec_of(type, more), EXIT_CONFIG, part)
+
+static const char *const families[] = {"gpt2",  "llama", "mistral",
+                                       "qwen2", "qwen3", "gpt_neox"};
+
+TEST(keys_of_all_families) {
+    for (int i = 0; i < ARRAY_LEN(families); i++) {
+        (void)spec_of(families[i], ",\"is_causal\":true,\"transformers_weights\":null");
+        REFUSED(families[i], ",\"is_causal\":false", "tokens that follow");
+        REFUSED(families[i], ",\"is_causal\":null", "tokens that follow");
+        REFUSED(families[i], ",\"transformers_weights\":\"other.safetensors\"",
+                "transformers_weights is not supported");
+    }
+}
+
+TEST(layers_of_a_mistral_are_alike) {
+#define WINDOW ",\"sliding_window\":5"
+    EXPECT_INT(spec_of("mistral", WINDOW ",\"layer_types\":[\"sliding_attention\","
+                                         "\"sliding_attention\"]")
+                   .window,
+               5);
+    EXPECT_INT(spec_of("mistral",
+                       WINDOW ",\"layer_types\":[\"full_attention\",\"full_attention\"]")
+                   .window,
+               0);
+    EXPECT_INT(spec_of("mistral", WINDOW ",\"layer_types\":null").window, 5);
+    REFUSED("mistral",
+            WINDOW ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+            "layers of type sliding_attention are not supported");
+    REFUSED("mistral",
+            WINDOW ",\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+            "layers of type full_attention are not supported");
+    REFUSED("mistral", WINDOW ",\"layer_types\":[3]", "string");
+}
+
+TEST(a_window_that_is_turned_off_where_that_does_not_count) {
+    REFUSED("mistral", WINDOW ",\"use_sliding_window\":false",
+            "use_sliding_window false does not count in a Mistral");
+    EXPECT_INT(spec_of("mistral", ",\"sliding_window\":null,\"use_sliding_window\":false")
+                   .window,
+               0);
+}
+
+TEST(rotary_positions_of_gpt_neox_have_names_of_their_own) {
+    ModelSpec s = spec_of("gpt_neox", ",\"rotary_emb_base\":500,\"rotary_pct\":0.5");
+    EXPECT(s.rope_base == 500 && s.rotary_percent == 0.5);
+    s = spec_of("gpt_neox", ",\"rope_theta\":10000,\"partial_rotary_factor\":0.25");
+    EXPECT(s.rope_base == 10000 && s.rotary_percent == 0.25);
+    s = spec_of("gpt_neox",
+                ",\"rope_theta\":700,\"rope_parameters\":{\"rope_type\":"
+                "\"default\",\"rope_theta\":700,\"partial_rotary_factor\":0.5}");
+    EXPECT(s.rope_base == 700 && s.rotary_percent == 0.5);
+    REFUSED("gpt_neox", ",\"rope_theta\":500",
+            "rope_theta 500 does not count: rotary_emb_base is 10000");
+    REFUSED("gpt_neox", ",\"rotary_pct\":0.5,\"partial_rotary_factor\":0.25",
+            "partial_rotary_factor 0.25 does not count: rotary_pct is 0.5");
+    REFUSED("gpt_neox", ",\"head_dim\":16", "head_dim 16 does not count");
+    EXPECT_INT(spec_of("gpt_neox", ",\"head_dim\":8").head_dim, 8);
+}
+
+TEST(positions_before_stretching_in_two_places) {
+#define YARN                                                                             \
+    ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4,\"rope_theta\":100"
+    EXPECT_INT(
+        spec_of("llama", YARN ",\"original_max_position_embeddings\":8}").rope.original,
+        8);
+    EXPECT_INT(
+        spec_of("llama", YARN "},\"original_max_position_embeddings\":8").rope.original,
+        8);
+    EXPECT_INT(spec_of("llama", YARN ",\"original_max_position_embeddings\":8},"
+                                     "\"original_max_position_embeddings\":8")
+                   .rope.original,
+               8);
+    REFUSED("llama",
+            YARN ",\"original_max_position_embeddings\":8},"
+                 "\"original_max_position_embeddings\":4",
+            "original_max_position_embeddings 4 does not count");
+}
+
+TEST(sizes_of_gpt2_have_two_names) {
+    EXPECT_INT(spec_of("gpt2", ",\"num_attention_heads\":4,\"hidden_size\":32").heads, 4);
+    REFUSED("gpt2", ",\"num_attention_heads\":2",
+            "num_attention_heads 2 does not count: n_head is 4");
+    REFUSED("gpt2", ",\"num_hidden_layers\":3", "n_layer is 2");
+    REFUSED("gpt2", ",\"hidden_size\":64", "n_embd is 32");
+    REFUSED("gpt2", ",\"max_position_embeddings\":32", "n_positions is 16");
+}
+
+/* ---- beside generation_config.json ---- */
+
+static ModelSpec spec_of_folder(const char *name, const char *config,
+                                const char *generation) {
+    char *dir = temp(name);
+    EXPECT_INT(dir_make(dir), 0);
+    write_text(path_join(mem(), dir, "config.json"),
+               arena_printf(mem(), "{\"model_type\":\"llama\"," SIZES "%s}", config));
+    if (generation)
+        write_text(path_join(mem(), dir, "generation_config.json"), generation);
+    return model_spec_of_hf(mem(), dir);
+}
+
+TEST(older_folders_have_choices_in_config_json) {
+    ModelSpec s = spec_of_folder("a", ",\"repetition_penalty\":1.5", NULL);
+    EXPECT(s.choices.given[CHOICE_PENALTY] && s.choices.value[CHOICE_PENALTY] == 1.5);
+    EXPECT(s.choices.given[CHOICE_DO_SAMPLE] && s.choices.value[CHOICE_DO_SAMPLE] == 0);
+    s = spec_of_folder("b", ",\"repetition_penalty\":1.5", "{}");
+    EXPECT(!s.choices.given[CHOICE_PENALTY]);
+    s = spec_of_folder("c", "", NULL);
+    EXPECT(!s.choices.given[CHOICE_PENALTY] && !s.choices.given[CHOICE_DO_SAMPLE]);
+}
+
+TEST(the_token_that_begins_a_text) {
+    EXPECT_INT(spec_of_folder("a", ",\"bos_token_id\":5", NULL).bos_token, 5);
+    EXPECT_INT(spec_of_folder("b", ",\"bos_token_id\":5", "{}").bos_token, 5);
+    EXPECT_INT(
+        spec_of_folder("c", ",\"bos_token_id\":5", "{\"bos_token_id\":7}").bos_token, 7);
+    EXPECT_INT(spec_of_folder("d", "", "{\"bos_token_id\":7}").bos_token, 7);
+    EXPECT_INT(
+        spec_of_folder("e", ",\"bos_token_id\":5", "{\"bos_token_id\":50}").bos_token, 5);
+}
+
+TEST(several_prompts_of_numbers) {
+    PREDICT(golden("llama_tiny"), "--greedy", "--tokens", "--max_new_tokens", "3",
+            "--prompt_tokens", "1,2,3", "--prompt_tokens", "4,5");
+    worked();
+    EXPECT_PART(printed, "== 1 of 2");
+    EXPECT_PART(printed, "== 2 of 2");
+    PREDICT(golden("llama_tiny"), "--prompt_tokens", "1", "--prompt_tokens", "9999999");
+    refused(EXIT_CONFIG, "9999999");
+}
