@@ -134,37 +134,46 @@ static double mean_rate(const ProductTable *round, int at) {
     return 1 / calibrate_mean(seconds);
 }
 
-static void calibrate_product(Calibration *c, MachineRank *r, DType type,
-                              ProductForm form) {
+/* A table of rates that are still to be measured. */
+static ProductTable empty_table(const Calibration *c, DType type, ProductForm form) {
     static const double sizes[] = {64, 192, 384, 768, 3072};
-    int n = c->quick ? 1 : ARRAY_LEN(sizes), points = n * n * n;
-    ProductTable round[CALIBRATE_ROUNDS], p = {.type = type, .form = form, .n = n};
+    int n = c->quick ? 1 : ARRAY_LEN(sizes);
+    ProductTable p = {.type = type, .form = form, .n = n};
     p.size = NEW_ARRAY(c->mem, double, (size_t)n);
-    p.rate = NEW_ARRAY(c->mem, double, (size_t)points);
+    p.rate = NEW_ARRAY(c->mem, double, (size_t)(n * n * n));
     memcpy(p.size, sizes, (size_t)n * sizeof *sizes);
-    double best = 0;
-    for (int i = 0; i < CALIBRATE_ROUNDS; i++) {
-        round[i] = p;
-        round[i].rate = NEW_ARRAY(c->mem, double, (size_t)points);
-        for (int at = 0; at < points; at++)
-            round[i].rate[at] = rate_at(c, &round[i], at / n / n, at / n % n, at % n);
-    }
-    for (int at = 0; at < points; at++) {
-        p.rate[at] = mean_rate(round, at);
-        best = MAX(best, p.rate[at]);
-    }
-    r->product[r->nproducts++] = p;
-    calibrate_say("products %s %s: up to %.1f GFLOP/s", dtype_name[type],
-                  product_form_name[form], 1e-9 * best);
+    return p;
 }
 
+static void measure_table(const Calibration *c, ProductTable *p, int round) {
+    int n = p->n;
+    double best = 0;
+    for (int at = 0; at < n * n * n; at++) {
+        p->rate[at] = rate_at(c, p, at / n / n, at / n % n, at % n);
+        best = MAX(best, p->rate[at]);
+    }
+    calibrate_say("products %s %s, round %d: up to %.1f GFLOP/s", dtype_name[p->type],
+                  product_form_name[p->form], round + 1, 1e-9 * best);
+}
+
+/* All tables in one round and then in the next: what disturbs a host for half a minute has one of
+ * two times of a point. */
 static void calibrate_products(Calibration *c, MachineRank *r) {
     static const DType types[] = {DT_F32, DT_BF16};
     static const ProductForm measured[] = {FORM_NN, FORM_NT, FORM_TN};
-    r->product = NEW_ARRAY(c->mem, ProductTable, ARRAY_LEN(types) * ARRAY_LEN(measured));
-    for (int i = 0; i < ARRAY_LEN(types); i++)
-        for (int k = 0; k < ARRAY_LEN(measured); k++)
-            calibrate_product(c, r, types[i], measured[k]);
+    enum { FORMS = ARRAY_LEN(measured), TABLES = ARRAY_LEN(types) * FORMS };
+    ProductTable table[TABLES][CALIBRATE_ROUNDS];
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
+        for (int k = 0; k < TABLES; k++) {
+            table[k][round] = empty_table(c, types[k / FORMS], measured[k % FORMS]);
+            measure_table(c, &table[k][round], round);
+        }
+    r->product = NEW_ARRAY(c->mem, ProductTable, TABLES);
+    for (int k = 0; k < TABLES; k++) {
+        ProductTable p = empty_table(c, types[k / FORMS], measured[k % FORMS]);
+        for (int at = 0; at < p.n * p.n * p.n; at++) p.rate[at] = mean_rate(table[k], at);
+        r->product[r->nproducts++] = p;
+    }
 }
 
 /* ---- all ---- */

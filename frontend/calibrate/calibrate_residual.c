@@ -6,6 +6,7 @@
 #include "frontend/model/job.h"
 #include "frontend/plan/plan.h"
 #include "runtime/comm/comm.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { WARM_STEPS = 2, STEPS = 7 };
@@ -84,6 +85,19 @@ static double measure(const Calibration *c, Arena *mem, Config *cfg) {
     return ranks_mean(seconds[STEPS / 2]);
 }
 
+/* What is measured in a disturbed minute is not what the next one has. */
+static void say_changed(const Calibration *c, const double residual[]) {
+    enum { FAR_PERCENT = 15 };
+    bool far = false;
+    for (int type = 0; type < ARRAY_LEN(type_name); type++)
+        far |= fabs(100 * residual[type]) > FAR_PERCENT;
+    if (far && !c->quick)
+        calibrate_say(
+            "WARNING: that is more than %d %% off: the machine was disturbed, or has "
+            "changed, while it was measured; calibrate again",
+            FAR_PERCENT);
+}
+
 void calibrate_residual(Calibration *c) {
     double residual[ARRAY_LEN(type_name)];
     comm_progress(comm_progress_that_pays());
@@ -98,6 +112,7 @@ void calibrate_residual(Calibration *c) {
         arena_free(mem);
     }
     comm_progress(COMM_AT_ONCE);
+    say_changed(c, residual);
     for (int i = 0; i < c->m->nranks; i++) {
         MachineRank *r = &c->m->rank[i];
         if (r->ranks == c->ranks && r->threads == c->threads)
