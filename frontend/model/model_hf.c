@@ -235,10 +235,18 @@ static bool want_layers(const Json *root, const char *type, const char *model) {
     return true;
 }
 
-/* The window of Qwen2 and Qwen3 is one of some layers only. */
-static void want_no_window(const Json *root) {
-    want_bool(root, "use_sliding_window", false);
-    want_layers(root, "full_attention", "a Qwen");
+/* The window of Qwen2 and Qwen3 is one of some layers only: those behind max_window_layers. */
+static void want_no_window(const Json *root, const ModelSpec *s) {
+    enum { WINDOW_LAYERS_OF_TRANSFORMERS = 28 };
+    const Json *on = json_get(root, "use_sliding_window");
+    const Json *window = json_get(root, "sliding_window");
+    if (want_layers(root, "full_attention", "a Qwen")) return;
+    bool none = window && window->kind == JSON_NULL;
+    if (!on || on->kind == JSON_NULL || !json_bool(on) || none) return;
+    if (json_get_i64(root, "max_window_layers", 0, INT32_MAX,
+                     WINDOW_LAYERS_OF_TRANSFORMERS) < s->layers)
+        json_fail(on, "false, for texts that are no longer than the window",
+                  "a window in some layers of a Qwen is not supported");
 }
 
 /* The window of a Mistral, whose layers are alike: null is none, and so is a layer_types of full
@@ -294,7 +302,7 @@ static ModelSpec read_llama(const Json *root, HfType type) {
         want_bool(root, "mlp_bias", false);
         s.window = read_window(root);
     }
-    if (type == HF_QWEN2 || type == HF_QWEN3) want_no_window(root);
+    if (type == HF_QWEN2 || type == HF_QWEN3) want_no_window(root, &s);
     if (type == HF_QWEN2) {
         s.qkv_bias = true;
         s.out_bias = s.mlp_bias = false;

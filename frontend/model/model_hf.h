@@ -13,7 +13,7 @@ ModelSpec model_hf_read(const Json *root);
  * are f32, bf16 or f16. */
 void model_hf_write(Text *t, const ModelSpec *s, DType weights);
 
-/* Index of a text in names[n]; fails with the nearest one. */
+/* Index of a text in names[n]; fails with the nearest one, or else with all as the hint. */
 int model_hf_name(const Json *v, const char *const *names, int n);
 /* The tokens that end a text: a number, a list of them, or null or NULL for none. Those
  * outside of the vocabulary, which can never occur, are left out. Returns how many. */

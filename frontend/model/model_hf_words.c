@@ -10,12 +10,26 @@ const char *const hf_rope_types[ROPE_TYPES] = {[ROPE_DEFAULT] = "default",
                                                [ROPE_LLAMA3] = "llama3",
                                                [ROPE_YARN] = "yarn"};
 
+/* "a, b or c" */
+static void list_names(const char *const *names, int n, char *text, size_t size) {
+    size_t used = 0;
+    for (int i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 !i          ? ""
+                                 : i < n - 1 ? ", "
+                                             : " or ",
+                                 names[i]);
+}
+
 int model_hf_name(const Json *v, const char *const *names, int n) {
     const char *s = json_string(v);
     for (int i = 0; i < n; i++) {
         if (!strcmp(s, names[i])) return i;
     }
-    json_fail(v, nearest_name(s, names, n), "unknown %s '%s'", v->key, s);
+    char all[400];
+    list_names(names, n, all, sizeof all);
+    const char *near = nearest_name(s, names, n);
+    json_fail(v, near ? near : all, "unknown %s '%s'", v->key, s);
 }
 
 /* Names of the functions in Hugging Face's table of activations (ACT2FN); the first of

@@ -66,6 +66,37 @@ TEST(a_window_that_is_turned_off_where_that_does_not_count) {
                0);
 }
 
+static void expect_windows(const char *type) {
+#define ON ",\"use_sliding_window\":true,\"sliding_window\":5"
+    EXPECT_INT(spec_of(type, ON).window,
+               0); /* 28 layers without, as transformers has it */
+    EXPECT_INT(spec_of(type, ON ",\"max_window_layers\":2").window, 0);
+    EXPECT_INT(spec_of(type, ",\"use_sliding_window\":true,\"sliding_window\":null,"
+                             "\"max_window_layers\":0")
+                   .window,
+               0);
+    EXPECT_INT(spec_of(type, ON ",\"max_window_layers\":0,\"layer_types\":"
+                                "[\"full_attention\",\"full_attention\"]")
+                   .window,
+               0);
+    REFUSED(type, ON ",\"max_window_layers\":1",
+            "a window in some layers of a Qwen is not supported");
+    REFUSED(type, ",\"layer_types\":[\"sliding_attention\"]",
+            "layers of type sliding_attention are not supported in a Qwen");
+}
+
+TEST(windows_of_a_qwen_that_no_layer_has) {
+    expect_windows("qwen2");
+    expect_windows("qwen3");
+}
+
+TEST(names_that_are_not_known) {
+    REFUSED("llama", ",\"rope_scaling\":{\"rope_type\":\"su\",\"factor\":2}",
+            "hint: default, linear, dynamic, llama3 or yarn");
+    REFUSED("gemma", "", "hint: gpt2, llama, mistral, qwen2, qwen3 or gpt_neox");
+    REFUSED("llama", ",\"hidden_act\":\"silo\"", "hint: silu");
+}
+
 TEST(rotary_positions_of_gpt_neox_have_names_of_their_own) {
     ModelSpec s = spec_of("gpt_neox", ",\"rotary_emb_base\":500,\"rotary_pct\":0.5");
     EXPECT(s.rope_base == 500 && s.rotary_percent == 0.5);
