@@ -28,14 +28,16 @@ static ModelSpec spec_of(const char *type, const char *more) {
 static const char *const families[] = {"gpt2",  "llama", "mistral",
                                        "qwen2", "qwen3", "gpt_neox"};
 
+static void expect_keys(const char *family) {
+    (void)spec_of(family, ",\"is_causal\":true,\"transformers_weights\":null");
+    REFUSED(family, ",\"is_causal\":false", "tokens that follow");
+    REFUSED(family, ",\"is_causal\":null", "tokens that follow");
+    REFUSED(family, ",\"transformers_weights\":\"other.safetensors\"",
+            "transformers_weights is not supported");
+}
+
 TEST(keys_of_all_families) {
-    for (int i = 0; i < ARRAY_LEN(families); i++) {
-        (void)spec_of(families[i], ",\"is_causal\":true,\"transformers_weights\":null");
-        REFUSED(families[i], ",\"is_causal\":false", "tokens that follow");
-        REFUSED(families[i], ",\"is_causal\":null", "tokens that follow");
-        REFUSED(families[i], ",\"transformers_weights\":\"other.safetensors\"",
-                "transformers_weights is not supported");
-    }
+    for (int i = 0; i < ARRAY_LEN(families); i++) expect_keys(families[i]);
 }
 
 TEST(layers_of_a_mistral_are_alike) {
