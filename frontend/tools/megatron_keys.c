@@ -173,17 +173,16 @@ static void add_data(Megatron *m) {
 static void add_checkpoints(Megatron *m) {
     const char *save = WORD(m, save, NULL), *load = WORD(m, load, NULL);
     const char *every = WORD(m, save_interval, WORD(m, persistent_save_interval, NULL));
-    if (GIVEN(m, no_load_optim) && !GIVEN(m, finetune))
-        fail(EXIT_CONFIG,
-             "--no-load-optim: not there: a run that goes on with new states of the "
-             "optimizer; --finetune begins one from weights");
+    bool weights = load && (GIVEN(m, finetune) || GIVEN(m, no_load_optim));
+    if (weights && !GIVEN(m, finetune))
+        megatron_note(m, "--no-load-optim: the run begins with step 1, from the weights");
     if (save && !every)
         fail(EXIT_CONFIG, "--save needs --save-interval, as in Megatron-LM");
     if (save) megatron_add(m, "output_dir", "%s", save);
     megatron_add(m, "callbacks.CheckpointMonitor.save_checkpoint_steps", "%s",
                  save ? every : "0");
-    if (GIVEN(m, finetune) && load) megatron_add(m, "run_mode", "finetune");
-    if (!load || (save && !strcmp(save, load) && !GIVEN(m, finetune))) return;
+    if (weights) megatron_add(m, "run_mode", "finetune");
+    if (!load || (save && !strcmp(save, load) && !weights)) return;
     megatron_add(m, "resume_or_finetune_checkpoint", "%s", load);
     megatron_note(
         m, "--load: a checkpoint of stator, or a Hugging Face folder (init_from), not "

@@ -37,6 +37,9 @@ const char *megatron_name(Arena *mem, int id) {
 }
 
 static _Noreturn void unknown_flag(Arena *mem, const char *word, size_t n) {
+    if (!strncmp(word, "moe-", 4) || !strncmp(word, "moe_", 4))
+        fail(EXIT_CONFIG, "--%.*s asks for what is not there: mixtures of experts",
+             (int)MIN(n, 100), word);
     const char *names[MEGATRON_FLAGS];
     for (int i = 0; i < MEGATRON_FLAGS; i++) names[i] = megatron_name(mem, i);
     const char *near =

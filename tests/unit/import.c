@@ -250,6 +250,7 @@ static const struct {
     ACT(persistent_save_interval, "--save there --persistent-save-interval 4", "5"),
     ACT(load, "", "there"),
     ACT(finetune, "--load there", ""),
+    ACT(no_load_optim, "--load there", ""),
     ACT(profile, "", ""),
     ACT(profile_step_start, "--profile", "3"),
     ACT(profile_step_end, "--profile", "30"),
@@ -257,9 +258,8 @@ static const struct {
 
 /* These act on files, on messages or on notes, and have tests of their own. */
 static const MegatronId elsewhere[] = {
-    MEGATRON_vocab_file,      MEGATRON_merge_file,
-    MEGATRON_tokenizer_model, MEGATRON_tokenizer_name_or_path,
-    MEGATRON_no_load_optim,   MEGATRON_no_bias_gelu_fusion};
+    MEGATRON_vocab_file, MEGATRON_merge_file, MEGATRON_tokenizer_model,
+    MEGATRON_tokenizer_name_or_path, MEGATRON_no_bias_gelu_fusion};
 
 static bool has_own_test(int id) {
     for (int i = 0; i < ARRAY_LEN(elsewhere); i++)
@@ -310,7 +310,7 @@ TEST(refused_flags) {
     REFUSED("--bf16 yes", "--bf16 takes no word, and has 1 behind it");
     REFUSED("--lr 1 2", "--lr takes one word, and has 2 behind it");
     REFUSED("--lr 1e-3 \\ --bf16", "only a backslash");
-    REFUSED("--no-load-optim", "--finetune begins one from weights");
+    REFUSED("--moe-router-topk 8", "not there: mixtures of experts");
     REFUSED("--save there", "--save needs --save-interval");
     REFUSED("--fp16 --bf16", "keep one");
     REFUSED("--optimizer muon", "adam and sgd are");
