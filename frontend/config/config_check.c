@@ -118,11 +118,16 @@ static void check_eod(const Config *c) {
     check_token(c, LOADER "eod", c->train_dataset_data_loader_eod);
 }
 
+static void check_one_bias(const Config *c, bool on, const char *path) {
+    if (c->model_add_bias_linear && !on)
+        config_refuse(
+            c, path, MODEL "add_bias_linear", "set add_bias_linear False as well",
+            "%s False is given together with add_bias_linear True", path + strlen(MODEL));
+}
+
 static void check_bias(const Config *c) {
-    if (c->model_add_bias_linear && !c->model_add_qkv_bias)
-        config_refuse(c, MODEL "add_qkv_bias", MODEL "add_bias_linear",
-                      "set add_bias_linear False as well",
-                      "add_qkv_bias False is given together with add_bias_linear True");
+    check_one_bias(c, c->model_add_qkv_bias, MODEL "add_qkv_bias");
+    check_one_bias(c, c->model_out_proj_has_bias, MODEL "out_proj_has_bias");
 }
 
 static void check_length(const Config *c) {

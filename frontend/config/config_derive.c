@@ -71,6 +71,8 @@ static void derive_shape(void *context) {
         c->model_eos_token = -1;
     if (c->model_add_bias_linear && !given(c, MODEL "add_qkv_bias"))
         c->model_add_qkv_bias = true;
+    if (!given(c, MODEL "out_proj_has_bias"))
+        c->model_out_proj_has_bias = c->model_add_bias_linear;
     if (!given(c, MODEL "hidden_dropout_prob"))
         c->model_hidden_dropout_prob = c->model_dropout_prob;
     if (!given(c, MODEL "embedding_init_std"))

@@ -37,6 +37,7 @@ static const KeyField fields[] = {
     FIELD("tie_word_embeddings", model_tie_word_embeddings, tied, false),
     FIELD("add_bias_linear", model_add_bias_linear, mlp_bias, false),
     FIELD("add_qkv_bias", model_add_qkv_bias, qkv_bias, false),
+    FIELD("out_proj_has_bias", model_out_proj_has_bias, out_bias, false),
     FIELD("qk_layernorm", model_qk_layernorm, qk_norm, false),
     FIELD("use_sandwich_norm", model_use_sandwich_norm, sandwich, false),
     FIELD("dropout_prob", model_dropout_prob, embd_dropout, true),

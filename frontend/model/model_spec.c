@@ -180,7 +180,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .parallel_residual = c->model_use_parallel_residual,
                    .qkv_bias = c->model_add_qkv_bias,
                    .qk_norm = c->model_qk_layernorm,
-                   .out_bias = c->model_add_bias_linear,
+                   .out_bias = c->model_out_proj_has_bias,
                    .mlp_bias = c->model_add_bias_linear,
                    .tied = c->model_tie_word_embeddings,
                    .sandwich = c->model_use_sandwich_norm,

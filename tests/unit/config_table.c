@@ -15,6 +15,7 @@ static const struct {
     {"optimizer.betas", "[0.8, 0.9]"},
     {"model.model_config.max_position_embeddings", "4096"},
     {"model.model_config.add_qkv_bias", "True"}, /* False needs add_bias_linear False */
+    {"model.model_config.out_proj_has_bias", "True"},
     {"lr_schedule.lr_end", "0.0001"},
     {"optimizer.start_weight_decay", "0.5"},
     {"optimizer.end_weight_decay", "0.5"},
@@ -88,7 +89,8 @@ TEST(every_row_can_be_set_and_read_back) {
                       config_value(cfg, a, key->path));
         EXPECT(key->kind == KIND_TREE ||
                strcmp(value, config_value(defaults, a, key->path)) ||
-               !strcmp(key->path, "model.model_config.add_qkv_bias"));
+               !strcmp(key->path, "model.model_config.add_qkv_bias") ||
+               !strcmp(key->path, "model.model_config.out_proj_has_bias"));
         EXPECT(config_given(cfg, key->path));
         /* the strategy's lines say what does nothing beside the other keys */
         EXPECT(key->cat == CAT_WORKS || has_note(cfg, key->path) ||

@@ -89,6 +89,7 @@ TEST_LIMIT(variants_build_and_run, 300) {
         "    use_sandwich_norm: True\n    hidden_dropout_prob: 0.1\n",
         "    type: LlamaConfig\n    hidden_act: relu\n    normalization: LayerNorm\n"
         "    position_embedding_type: learned_absolute\n    add_bias_linear: True\n",
+        "    type: LlamaConfig\n    add_qkv_bias: True\n    out_proj_has_bias: True\n",
     };
     for (int i = 0; i < ARRAY_LEN(variants); i++) {
         Arena *mem = arena_new();
@@ -97,6 +98,31 @@ TEST_LIMIT(variants_build_and_run, 300) {
         EXPECT_NEAR(variant_loss(mem, &s), log(17), 0.05);
         arena_free(mem);
     }
+}
+
+/* Of queries, keys and values, of the product behind them, and of the MLP. */
+TEST(each_bias_has_a_key) {
+    static const struct {
+        const char *keys;
+        bool qkv, out, mlp;
+    } made[] = {
+        {"", true, true, true},
+        {"    add_bias_linear: False\n", true, false, false},
+        {"    add_bias_linear: False\n    add_qkv_bias: False\n", false, false, false},
+        {"    add_bias_linear: False\n    out_proj_has_bias: True\n", true, true, false},
+        {"    type: LlamaConfig\n", false, false, false},
+        {"    type: LlamaConfig\n    add_dense_bias: True\n", false, true, false},
+        {"    type: LlamaConfig\n    add_bias_linear: True\n", true, true, true},
+    };
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(made); i++) {
+        ModelSpec s = spec_of_yaml(mem, made[i].keys);
+        EXPECT(s.qkv_bias == made[i].qkv && s.out_bias == made[i].out);
+        EXPECT(s.mlp_bias == made[i].mlp);
+    }
+    EXPECT_FAIL((void)spec_of_yaml(mem, "    out_proj_has_bias: False\n"), EXIT_CONFIG,
+                "out_proj_has_bias False is given together with add_bias_linear True");
+    arena_free(mem);
 }
 
 TEST(erf_gelu_is_another_function) {
