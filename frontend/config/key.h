@@ -86,6 +86,8 @@ void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
 void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg);
 /* The value in `cfg` as text; with `yaml` such that key_store reads it back. */
 char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml);
+/* True, yes, on and their opposites, in YAML 1.1's three ways to write them; False: none of them. */
+bool key_parse_bool(const char *s, bool *v);
 /* A number, with '_' between digits as in YAML 1.1. False: `s` is none, or not finite. */
 bool key_parse_float(const char *s, double *v);
 /* Whole numbers: 12, 1_000, 0x1f, and 1e4 or 12.0 when nothing is lost. A leading 0 is

@@ -119,7 +119,7 @@ static void check_range(const Key *key, const char *name, const YamlNode *node,
             node->text);
 }
 
-static bool parse_bool(const char *s, bool *v) {
+bool key_parse_bool(const char *s, bool *v) {
     static const char *const words[] = {"True", "true", "TRUE", "yes",   "Yes",   "YES",
                                         "on",   "On",   "ON",   "False", "false", "FALSE",
                                         "no",   "No",   "NO",   "off",   "Off",   "OFF"};
@@ -293,7 +293,7 @@ static int store_enum(const Key *key, const char *name, const YamlNode *node) {
 static bool parse_word(KeyKind kind, const char *text, void *field) {
     switch (kind) {
     case KIND_BOOL:
-        return parse_bool(text, field);
+        return key_parse_bool(text, field);
     case KIND_INT:
         return key_parse_int(text, field);
     case KIND_FLOAT:

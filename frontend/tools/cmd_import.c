@@ -1,4 +1,5 @@
-/* cmd_import.c - the command import: a command line of Megatron-LM as a configuration. */
+/* cmd_import.c - the command import: a command line of Megatron-LM, or a YAML file of
+ * MindSpeed-Core-MS, as a configuration. */
 #include "frontend/config/commands.h"
 #include "frontend/config/config.h"
 #include "frontend/config/options.h"
@@ -24,14 +25,14 @@ static void add_idle(Text *out, const Megatron *m) {
         if (m->flag[i].given && megatron_flag[i].kind == MEGATRON_IDLE)
             add_comment(out, "%s has no effect: %s", megatron_name(m->mem, i),
                         megatron_flag[i].what);
+    for (int i = 0; i < m->nidle; i++) add_comment(out, "%s", m->idle[i]);
 }
 
 static Text import_text(const Megatron *m, const Config *cfg) {
     Text out = text_new(m->mem);
-    add_comment(&out,
-                "What %s of Megatron-LM was given, as stator import reads it "
-                "(docs/megatron.md).",
-                m->program[0] ? m->program : "a training");
+    add_comment(&out, "What %s %s, as stator import reads it (docs/megatron.md).",
+                m->program[0] ? m->program : "a training",
+                m->file ? "of MindSpeed-Core-MS says" : "of Megatron-LM was given");
     for (int i = 0; i < m->nnotes; i++) add_comment(&out, "%s", m->note[i]);
     add_idle(&out, m);
     config_print_given(cfg, &out);
@@ -45,7 +46,7 @@ int cmd_import(int argc, char **argv) {
     if (!o->nwords)
         fail(EXIT_CONFIG,
              "which command? stator import [-n RANKS] [-o FILE.yaml] torchrun ... "
-             "pretrain_gpt.py --num-layers ...");
+             "pretrain_gpt.py --num-layers ..., or a YAML file of MindSpeed-Core-MS");
     if (path) file_check_written(path, EXIT_DATA);
     Megatron *m = megatron_read(o->mem, o->nwords, o->word);
     megatron_keys(m, option_int(o, "-n", 0));

@@ -48,7 +48,7 @@ static MegatronSizes sizes_of(const Megatron *m, int64_t ranks) {
     s.dp = ranks / of_one;
     s.micro = DEGREE(m, micro_batch_size);
     int64_t least = times_capped(s.micro, s.dp);
-    s.global = COUNT(m, global_batch_size, least);
+    s.global = COUNT(m, global_batch_size, times_capped(least, MAX(m->micro_batches, 1)));
     if (s.global < 1 || s.global % least)
         fail(EXIT_CONFIG,
              "--global-batch-size %lld is no multiple of --micro-batch-size %lld times "

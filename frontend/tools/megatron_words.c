@@ -1,5 +1,5 @@
 /* megatron_words.c - the words of a command line of Megatron-LM; see megatron.h. */
-#include "frontend/tools/megatron.h"
+#include "frontend/tools/mindspeed.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static bool is_named(const char *row, const char *word, size_t n) {
     return !row[n];
 }
 
-static int flag_find(const char *word, size_t n) {
+int megatron_find(const char *word, size_t n) {
     for (int i = 0; i < MEGATRON_FLAGS; i++)
         if (is_named(megatron_flag[i].name, word, n)) return i;
     return -1;
@@ -143,7 +143,7 @@ static int read_flag(Megatron *m, int n, char **word) {
              word[0]);
     const char *name = word[0] + 2;
     size_t length = strcspn(name, "=");
-    int id = flag_find(name, length), taken = 1;
+    int id = megatron_find(name, length), taken = 1;
     if (id < 0) unknown_flag(m->mem, name, length);
     char **value = word + 1;
     int values = 0;
@@ -156,12 +156,20 @@ static int read_flag(Megatron *m, int n, char **word) {
             values++;
         }
     }
-    check_words(m->mem, id, values);
-    refuse_missing(m->mem, id, values, value);
-    m->flag[id].given = true;
-    m->flag[id].word = value;
-    m->flag[id].n = values;
+    megatron_give(m, id, values, value);
     return taken;
+}
+
+void megatron_give(Megatron *m, int id, int n, char **word) {
+    check_words(m->mem, id, n);
+    refuse_missing(m->mem, id, n, word);
+    m->flag[id].given = true;
+    m->flag[id].word = word;
+    m->flag[id].n = n;
+}
+
+static bool is_yaml(const char *word) {
+    return ends_with(word, ".yaml") || ends_with(word, ".yml");
 }
 
 Megatron *megatron_read(Arena *mem, int n, char **word) {
@@ -170,7 +178,14 @@ Megatron *megatron_read(Arena *mem, int n, char **word) {
     int at = words_of_launcher(n, word);
     m->program = at ? word[at - 1] : "";
     read_launcher(m, at - 1, word);
+    MindSpeed *file = NULL;
+    if (at < n && is_yaml(word[at])) {
+        m->program = word[at];
+        m->file = true;
+        file = mindspeed_read(m, word[at++]);
+    }
     while (at < n) at += read_flag(m, n - at, word + at);
+    if (file) mindspeed_defaults(file);
     return m;
 }
 
@@ -195,7 +210,8 @@ static const char *said(Arena *mem, const MegatronFlag *f) {
 
 static const char page_head[] =
     "# Coming from Megatron-LM or MindSpeed\n\n"
-    "This page is made from `frontend/config/megatron.def`; change it there.\n\n"
+    "This page is made from `frontend/config/megatron.def` and `mindspeed.def`; change "
+    "them.\n\n"
     "`stator import` reads the command line that starts a training of Megatron-LM, of\n"
     "`pretrain_gpt.py`, and writes the configuration that trains the same here. Put it "
     "before "
@@ -211,8 +227,12 @@ static const char page_head[] =
     "strategy\n\n"
     "Ranks are those of the launcher's words (`--nproc_per_node` times `--nnodes`, "
     "`--worker_num`,\n"
-    "`-n` of mpirun or srun), or of `-n RANKS` before the command. Every default of "
-    "Megatron-LM "
+    "`-n` of mpirun or srun), or of `-n RANKS` before the command. A YAML file of "
+    "MindSpeed-Core-MS\n"
+    "is read in place of the command, and flags behind it count more:\n\n"
+    "    stator import -n 64 -o gpt.yaml pretrain_gpt.yaml --train-iters 1000\n\n"
+    "Every default of "
+    "Megatron-LM, or of MindSpeed-Core-MS, "
     "that\n"
     "differs from the one here is written into the file. A flag that is not in the "
     "tables "
@@ -248,5 +268,6 @@ void megatron_write_docs(FILE *out) {
             fprintf(out, "| `%s` | %s |\n", megatron_name(mem, (int)row[i].id),
                     said(mem, &megatron_flag[row[i].id]));
     }
+    mindspeed_write_docs(out);
     arena_free(mem);
 }

@@ -442,7 +442,7 @@ TEST(the_page) {
     if (test_bless()) EXPECT_INT(file_write_atomic(path, page, bytes), 0);
     const char *have = file_read(mem(), path, 1 << 20, &committed, EXIT_DATA);
     if (committed != bytes || memcmp(have, page, bytes))
-        test_fail(
-            __FILE__, __LINE__,
-            "docs/megatron.md is not what megatron.def says; STATOR_BLESS=1 writes it");
+        test_fail(__FILE__, __LINE__,
+                  "docs/megatron.md is not what megatron.def and mindspeed.def say; "
+                  "STATOR_BLESS=1 writes it");
 }

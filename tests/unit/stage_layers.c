@@ -68,7 +68,7 @@ TEST(names_of_other_programs) {
                 EXIT_CONFIG, "did you mean parallel_config.num_layer_list?");
     EXPECT_FAIL(parse("accelerate_config: {parallelization: {pipeline: {layer_list: "
                       "[4]}}}"),
-                EXIT_CONFIG, "num_layer_list layer_list, pp_interleave_num");
+                EXIT_CONFIG, "stator import reads a file of MindSpeed-Core-MS");
     EXPECT_FAIL(FLAGS("--num-layers-per-vpp", "4"), EXIT_CONFIG,
                 "parallel_config.num_layer_list has the layers of every chunk");
 }
