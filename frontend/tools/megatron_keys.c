@@ -40,11 +40,11 @@ static MegatronSizes sizes_of(const Megatron *m, int64_t ranks) {
              (long long)of_one);
     if (ranks % of_one)
         fail(EXIT_CONFIG,
-             "%lld ranks: tensor, pipeline and context parallelism take %lld x %lld x "
+             "%lld rank%s: tensor, pipeline and context parallelism take %lld x %lld x "
              "%lld = %lld "
              "for a replica, which does not divide them",
-             (long long)ranks, (long long)s.tp, (long long)s.pp, (long long)s.cp,
-             (long long)of_one);
+             (long long)ranks, ranks == 1 ? "" : "s", (long long)s.tp, (long long)s.pp,
+             (long long)s.cp, (long long)of_one);
     s.dp = ranks / of_one;
     s.micro = DEGREE(m, micro_batch_size);
     int64_t least = times_capped(s.micro, s.dp);

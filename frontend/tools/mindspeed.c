@@ -227,6 +227,15 @@ static void take_leaf(MindSpeed *s, const Leaf *leaf) {
     give_value(s, leaf, id);
 }
 
+static void check_group(const MindSpeed *s, const char *name, SourcePos at) {
+    const char *near = nearest_name(name, groups, ARRAY_LEN(groups));
+    if (is_one_of(name, groups, ARRAY_LEN(groups))) return;
+    fail_at(EXIT_CONFIG, at,
+            near ? arena_printf(s->m->mem, "did you mean %s?", near)
+                 : "a configuration of MindFormers is read as it is: stator plan FILE",
+            "%.100s is no group of a file of MindSpeed-Core-MS", name);
+}
+
 /* The values of the maps in `map`, behind one another; a map that is found waits its turn. */
 static void find_leaves(MindSpeed *s, const YamlNode *root) {
     Leaf *maps = NULL;
@@ -239,11 +248,7 @@ static void find_leaves(MindSpeed *s, const YamlNode *root) {
                 arena_printf(s->m->mem, "%s%s%s", map.path, map.path[0] ? "." : "",
                              map.node->keys[k]->text);
             Leaf at = {path, map.node->items[k]};
-            if (!map.path[0] && !is_one_of(path, groups, ARRAY_LEN(groups)))
-                fail_at(
-                    EXIT_CONFIG, map.node->keys[k]->at,
-                    "a configuration of MindFormers is read as it is: stator plan FILE",
-                    "%.100s is no group of a file of MindSpeed-Core-MS", path);
+            if (!map.path[0]) check_group(s, path, map.node->keys[k]->at);
             if (at.node->kind == NODE_MAP)
                 PUSH(s->m->mem, maps, n, cap, at);
             else

@@ -198,6 +198,7 @@ TEST(what_is_not_known_is_told_at_its_place) {
             "int8 is not there; bfloat16, float16, float32 are");
     REFUSED("accelerate_config: {parallelization: {use_sequence_parallel: maybe}}\n",
             "must be True or False");
+    REFUSED("acelerate_config: {}\n", "did you mean accelerate_config?");
     REFUSED("runner_config: {epochs: 1}\n",
             "a configuration of MindFormers is read as it is: stator plan FILE");
     REFUSED("train_config: {num_experts: 8}\n", "mixtures of experts");
