@@ -69,6 +69,12 @@ TEST(names_of_other_programs) {
     EXPECT_FAIL(parse("accelerate_config: {parallelization: {pipeline: {layer_list: "
                       "[4]}}}"),
                 EXIT_CONFIG, "stator import reads a file of MindSpeed-Core-MS");
+    EXPECT_FAIL(parse("parallel: {pipeline: 2, tensor: {mode: 1d, size: 2}}"),
+                EXIT_CONFIG, "parallel_config.model_parallel is its size, of mode 1d");
+    EXPECT_FAIL(FLAGS("--tp_size", "4"), EXIT_CONFIG,
+                "did you mean parallel_config.model_parallel?");
+    EXPECT_FAIL(FLAGS("--zero_stage", "2"), EXIT_CONFIG,
+                "parallel.parallel_optimizer_config.optimizer_level: level1 to level3");
     EXPECT_FAIL(FLAGS("--num-layers-per-vpp", "4"), EXIT_CONFIG,
                 "parallel_config.num_layer_list has the layers of every chunk");
 }
