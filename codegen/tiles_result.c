@@ -132,6 +132,18 @@ static LLVMValueRef lanes_of(const TilesBlock *b, LLVMValueRef from, LLVMValueRe
     return LLVMBuildAnd(e->b, below(e, to), LLVMBuildNot(e->b, below(e, from), ""), "");
 }
 
+/* line_from on a CPU whose vectors are narrower than a line. */
+static LLVMValueRef line_in_memory(const TilesBlock *b, LLVMValueRef x, LLVMValueRef y,
+                                   LLVMValueRef first) {
+    Emit *e = b->t->p.e;
+    const bool narrow = b->t->p.s->rounds;
+    LLVMValueRef lines = emit_alloca(e, 2 * EMIT_LINE_BYTES);
+    emit_store(e, x, lines, NULL, 4);
+    emit_store(e, y, emit_at(e, e->i8, lines, EMIT_LINE_BYTES), NULL, 4);
+    LLVMValueRef from = emit_gep(e, narrow ? e->i16 : e->f32, lines, first);
+    return emit_load(e, LLVMTypeOf(x), from, NULL, narrow ? 2 : 4);
+}
+
 /* Numbers of two lines that follow each other, from number `first` on, 1 to all of a line. */
 static LLVMValueRef line_from(const TilesBlock *b, LLVMValueRef x, LLVMValueRef y,
                               LLVMValueRef first) {
@@ -140,6 +152,7 @@ static LLVMValueRef line_from(const TilesBlock *b, LLVMValueRef x, LLVMValueRef 
     const int lanes = narrow ? 2 * TILE_SIDE : TILE_SIDE;
     LLVMTypeRef type = narrow ? e->i16 : e->i32;
     LLVMValueRef step[2 * TILE_SIDE];
+    if (!emit_has(e, "avx512bw")) return line_in_memory(b, x, y, first);
     for (int i = 0; i < lanes; i++) step[i] = LLVMConstInt(type, (unsigned)i, 0);
     LLVMValueRef at = emit_splat_n(e, LLVMBuildTrunc(e->b, first, type, ""), lanes);
     at = LLVMBuildAdd(e->b, at, LLVMConstVector(step, (unsigned)lanes), "");

@@ -49,7 +49,8 @@ static LLVMValueRef with_sign(Emit *e, LLVMValueRef size, LLVMValueRef sign) {
 enum { WIDE_LANES = 16, WIDE_PARTS = 2 };
 static int wide_parts(const Emit *e, LLVMValueRef x) {
     int parts = emit_lanes(x) / WIDE_LANES;
-    if (e->register_lanes != WIDE_LANES || parts > WIDE_PARTS) return 0;
+    if (e->register_lanes != WIDE_LANES || !emit_has(e, "avx512f")) return 0;
+    if (parts > WIDE_PARTS) return 0;
     return emit_lanes(x) % WIDE_LANES ? 0 : parts;
 }
 
