@@ -322,6 +322,10 @@ static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer
     if (ld->files++ == MAX_FILES) include_error(path, from, "more than 64 files");
     size_t n;
     char *text = file_read(ld->mem, path, YAML_MAX_BYTES, &n, EXIT_CONFIG);
+    if (memchr(text, 0, n))
+        include_error(path, from,
+                      "bytes that are no text, or text in UTF-16: a configuration is "
+                      "YAML in UTF-8");
     const YamlNode *root = yaml_parse(ld->mem, path, text, n);
     if (is_model_folder_file(root))
         include_error(

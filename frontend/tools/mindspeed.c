@@ -5,20 +5,7 @@
 #include "frontend/config/yaml.h"
 #include "frontend/tools/megatron_parts.h"
 
-typedef enum RowKind { FLAG, UNLESS, KEY, IDLE, OWN, VALUES } RowKind;
-
-typedef struct Row {
-    const char *path;
-    RowKind kind;
-    const char *to; /* see mindspeed.def; of VALUES a flag */
-    const char *value, *word;
-} Row;
-
-static const Row rows[] = {
-#define ROW(path, kind, to)            {path, kind, to, NULL, NULL},
-#define VALUE(path, value, flag, word) {path, VALUES, flag, value, word},
-#include "frontend/config/mindspeed.def"
-};
+typedef enum RowKind { FLAG, UNLESS, KEY, IDLE, VALUES, OWNS } RowKind;
 
 #define MODEL_CONFIG "model_config."
 #define LLM_CONFIG   MODEL_CONFIG "llm."
@@ -34,7 +21,7 @@ struct MindSpeed {
     Megatron *m;
     Leaf *leaf;
     int n, cap;
-    bool said[ARRAY_LEN(rows)];
+    bool *said;          /* by row of the table */
     bool has_llm;        /* the form with model_config.llm */
     bool resumes;        /* resume_training: True */
     char *max_positions; /* position.max_size; NULL: it is not there */
@@ -108,9 +95,9 @@ static void give_value(const MindSpeed *s, const Leaf *leaf, int id) {
     }
 }
 
-/* ---- rows of kind OWN ---- */
+/* ---- values with functions of their own ---- */
 
-static void take_betas(const MindSpeed *s, const Leaf *leaf) {
+static void take_betas(MindSpeed *s, const Leaf *leaf) {
     const YamlNode *list = leaf->node;
     if (list->kind != NODE_LIST || list->n != 2)
         fail_at(EXIT_CONFIG, list->at, NULL, "%s must be a list of two numbers",
@@ -119,7 +106,7 @@ static void take_betas(const MindSpeed *s, const Leaf *leaf) {
     give_word(s, leaf, MEGATRON_adam_beta2, text_of(s->m->mem, list->items[1]));
 }
 
-static void take_micro_batches(const MindSpeed *s, const Leaf *leaf) {
+static void take_micro_batches(MindSpeed *s, const Leaf *leaf) {
     const char *text = text_of(s->m->mem, leaf->node);
     int64_t *n = &s->m->micro_batches;
     if (!key_parse_int(text, n) || *n < 1 || *n > INT32_MAX)
@@ -127,18 +114,30 @@ static void take_micro_batches(const MindSpeed *s, const Leaf *leaf) {
                 leaf->path);
 }
 
-static void take_own(MindSpeed *s, const Leaf *leaf) {
-    if (ends_with(leaf->path, ".betas"))
-        take_betas(s, leaf);
-    else if (ends_with(leaf->path, ".micro_batch_num"))
-        take_micro_batches(s, leaf);
-    else if (ends_with(leaf->path, ".max_size"))
-        s->max_positions = text_of(s->m->mem, leaf->node);
-    else
-        s->resumes = truth_of(leaf);
+static void take_positions(MindSpeed *s, const Leaf *leaf) {
+    s->max_positions = text_of(s->m->mem, leaf->node);
+}
+
+static void take_resume(MindSpeed *s, const Leaf *leaf) {
+    s->resumes = truth_of(leaf);
 }
 
 /* ---- rows ---- */
+
+typedef struct Row {
+    const char *path;
+    RowKind kind;
+    const char *to; /* see mindspeed.def; of VALUES a flag, of OWNS what becomes of it */
+    const char *value, *word;
+    void (*take)(MindSpeed *, const Leaf *);
+} Row;
+
+static const Row rows[] = {
+#define ROW(path, kind, to)            {path, kind, to, NULL, NULL, NULL},
+#define VALUE(path, value, flag, word) {path, VALUES, flag, value, word, NULL},
+#define OWN(path, take, what)          {path, OWNS, what, NULL, NULL, take},
+#include "frontend/config/mindspeed.def"
+};
 
 static int row_of(const char *path) {
     for (int i = 0; i < ARRAY_LEN(rows); i++)
@@ -187,8 +186,8 @@ static void take_row(MindSpeed *s, const Leaf *leaf, int i) {
         PUSH(m->mem, m->idle, m->nidle, m->cap_idle,
              arena_printf(m->mem, "%s has no effect: %s", leaf->path, r->to));
         break;
-    case OWN:
-        take_own(s, leaf);
+    case OWNS:
+        r->take(s, leaf);
         break;
     case VALUES:
         take_values(s, leaf, i);
@@ -315,6 +314,7 @@ MindSpeed *mindspeed_read(Megatron *m, const char *path) {
                 "a file of MindSpeed-Core-MS has groups: "
                 "model_config, parallel_config and others");
     s->m = m;
+    s->said = NEW_ARRAY(m->mem, bool, ARRAY_LEN(rows));
     find_leaves(s, root);
     for (int i = 0; i < s->n; i++) {
         s->has_llm |= !strncmp(s->leaf[i].path, LLM_CONFIG, strlen(LLM_CONFIG));
@@ -330,7 +330,7 @@ static const char *said_of(Arena *mem, const Row *r) {
                                        [UNLESS] = "`%s` where it is False",
                                        [KEY] = "`%s`",
                                        [IDLE] = "no effect: %s",
-                                       [OWN] = "%s"};
+                                       [OWNS] = "%s"};
     bool flag = r->kind == FLAG || r->kind == UNLESS || r->kind == VALUES;
     const char *to = flag && r->to[0] ? megatron_name(mem, flag_of(r->to)) : r->to;
     if (r->kind != VALUES) {

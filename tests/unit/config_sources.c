@@ -72,6 +72,9 @@ TEST(include_failures) {
                 EXIT_CONFIG,
                 "the config.json of a model, not a configuration: --init_from takes its");
     load(write_file("flow.json", "{\"seed\": 1}"));
+    char *zero = path_join(arena_new(), temp_dir(), "zero.yaml");
+    file_write(zero, "seed: 1\n\0", 9, EXIT_DATA);
+    EXPECT_FAIL(load(zero), EXIT_CONFIG, "zero.yaml: bytes that are no text");
     char *pipe = path_join(arena_new(), temp_dir(), "pipe");
     EXPECT_INT(mkfifo(pipe, 0600), 0);
     EXPECT_FAIL(load(pipe), EXIT_CONFIG, "a pipe or a device: a configuration is read");

@@ -218,10 +218,10 @@ TEST(rows_name_what_there_is) {
 #define FLAG                NULL
 #define UNLESS              NULL
 #define IDLE                NULL
-#define OWN                 NULL
 #define KEY                 ""
 #define ROW(path, kind, to) kind ? to : NULL,
 #define VALUE(...)
+#define OWN(...)
 #include "frontend/config/mindspeed.def"
     };
     int n = 0;
