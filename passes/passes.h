@@ -197,6 +197,7 @@ const char *messages_check(Arena *mem, const Func *f);
  * iteration space, less for ops that leave some out (hook share). What backward computes again
  * does not count. */
 double op_flops(const Op *op);
+double op_flops_of(const Op *op, const Dims *d); /* of op_dims, with matmuls inside */
 /* Those of one run of the model, forward and backward, on all ranks: each matmul of the
  * forward pass counts once, and once more for each of its operands whose gradient some
  * parameter needs. Takes a module at level global, which is then made `diffed` (one that

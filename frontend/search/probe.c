@@ -299,7 +299,8 @@ static FuncSizes sizes_of(Arena *mem, const Probe *p, double b) {
     s.func = NEW_ARRAY(mem, OpSizes, (size_t)s.n + 1);
     for (int f = 0; f < s.n; f++) {
         const OpSizes *one = &p->size[0].func[f], *two = &p->size[1].func[f];
-        s.func[f] = (OpSizes){NEW_ARRAY(mem, OpSize, (size_t)one->n + 1), one->n, one->n};
+        OpSize *size = arena_room(mem, array_bytes((size_t)one->n + 1, sizeof *size));
+        s.func[f] = (OpSizes){size, one->n, one->n};
         for (int i = 0; i < one->n; i++)
             s.func[f].size[i] = size_of(mem, &one->size[i], &two->size[i], b);
     }

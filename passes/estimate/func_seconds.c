@@ -73,6 +73,13 @@ static void note_near(Arena *mem, const Func *f, const SizeScale *scale, OpSizes
     }
 }
 
+/* Room for the ops of a function: no more than it needs, as a search keeps many of them. */
+static OpSizes sizes_for(Arena *mem, const Func *f) {
+    OpSizes s = {.cap = f->nops};
+    s.size = arena_room(mem, array_bytes((size_t)s.cap + 1, sizeof *s.size));
+    return s;
+}
+
 FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
     Func **order = module_order(mem, m);
     FuncSizes s = {0};
@@ -85,6 +92,7 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
         if (order[i]->role == ROLE_KERNEL) continue;
         func_number(order[i]);
         s.row[i] = NEW_ARRAY(mem, int, (size_t)order[i]->nops + 1);
+        s.func[i] = sizes_for(mem, order[i]);
         for (const Op *op = order[i]->first; op; op = op->next)
             op_sizes_add(mem, &s.func[i], op, op_in_model(op, s.in_model), scale,
                          s.row[i]);

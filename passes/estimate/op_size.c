@@ -36,10 +36,9 @@ static ProductForm form_of(const Matmul *p) {
 }
 
 /* One that is no matrix product by strides counts by its flops alone. */
-static void size_product(const SizeScale *scale, const Op *op, OpSize *s) {
-    Dims d;
+static void size_product(const SizeScale *scale, const Dims *d, OpSize *s) {
     Matmul p;
-    if (!op_dims(op, &d) || matmul_of(&d, &p)) return;
+    if (matmul_of(d, &p)) return;
     s->form = form_of(&p);
     s->n.product = (ProductSize){
         product_of(scale, p.batch, p.nbatch), (double)scaled(scale, p.m.size),
@@ -52,27 +51,32 @@ static double elements_of(const SizeScale *scale, const Op *op) {
     return scaled_count(scale, t);
 }
 
-static void count_element(Arena *mem, const SizeScale *scale, OpSize *s, const Op *op) {
+typedef struct Elements {
+    ElementCount at[OP_COUNT];
+    int n;
+} Elements;
+
+static void count_element(Elements *e, const SizeScale *scale, const Op *op) {
     int i = 0;
     if (!op->nout || op_has(op, F_VIEW)) return;
-    while (i < s->nelements && s->element[i].op != op->kind) i++;
-    if (i == s->nelements) {
-        ElementCount *more = NEW_ARRAY(mem, ElementCount, (size_t)i + 1);
-        if (i) memcpy(more, s->element, (size_t)i * sizeof *more);
-        more[i].op = op->kind;
-        s->element = more;
-        s->nelements++;
-    }
-    s->element[i].count += elements_of(scale, op);
+    while (i < e->n && e->at[i].op != op->kind) i++;
+    if (i == e->n) e->at[e->n++] = (ElementCount){.op = op->kind};
+    e->at[i].count += elements_of(scale, op);
 }
 
 static void size_elements(Arena *mem, const SizeScale *scale, const Op *op, OpSize *s) {
     const Func *callee = op_callee(op);
-    if (!callee) count_element(mem, scale, s, op);
+    Elements e;
+    e.n = 0;
+    if (!callee) count_element(&e, scale, op);
     for (const Op *at = callee ? callee->first : NULL; at; at = at->next) {
-        count_element(mem, scale, s, at);
+        count_element(&e, scale, at);
         s->phases |= op_has(at, F_REDUCE);
     }
+    if (!e.n) return;
+    s->nelements = e.n;
+    s->element = arena_room(mem, array_bytes((size_t)e.n, sizeof *s->element));
+    memcpy(s->element, e.at, (size_t)e.n * sizeof *s->element);
 }
 
 static OpSize size_collective(const SizeScale *scale, const Op *op) {
@@ -91,8 +95,8 @@ static OpSize size_collective(const SizeScale *scale, const Op *op) {
 
 /* All products grow with the micro-batch, where an operand does. Others wait for the rank that has
  * the most. */
-static double scaled_flops(const SizeScale *scale, const Op *op) {
-    double flops = op_run_flops(op);
+static double scaled_flops(const SizeScale *scale, const Op *op, const Dims *d) {
+    double flops = op_flops_of(op, d);
     if (optab[op->kind].slowest) flops *= optab[op->kind].slowest(op);
     bool grows = false;
     for (int i = 0; scale && i < op->nin; i++)
@@ -139,6 +143,7 @@ static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
                            bool in_model) {
     const Type *first = op->nin ? &op->in[0]->ty : &op->out[0]->ty;
     bool products = flag_products(optab[op->kind].flags);
+    Dims d;
     OpSize s = {.kind = SIZE_ELEMENTS,
                 .work = op_work_kind(op, in_model),
                 .op = op->kind,
@@ -152,9 +157,10 @@ static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
         size_elements(mem, scale, op, &s);
         return s;
     }
-    s.n.flops = scaled_flops(scale, op);
     s.kind = op_has(op, F_ADDENDS) ? SIZE_PRODUCT : SIZE_INNER;
-    if (s.kind == SIZE_PRODUCT) size_product(scale, op, &s);
+    if (!op_dims(op, &d)) return s;
+    s.n.flops = scaled_flops(scale, op, &d);
+    if (s.kind == SIZE_PRODUCT) size_product(scale, &d, &s);
     return s;
 }
 

@@ -16,16 +16,19 @@ static uint32_t letters_of(const Op *op, const Dims *d) {
     return mask;
 }
 
-double op_flops(const Op *op) {
-    int products = flag_products(optab[op->kind].flags);
-    Dims d;
-    if (!products || !op_dims(op, &d)) return 0;
-    double n = 2.0 * products;
-    uint32_t letters = letters_of(op, &d);
-    for (int id = 0; id < d.n; id++) {
-        if (letters >> id & 1) n *= (double)d.size[id];
+double op_flops_of(const Op *op, const Dims *d) {
+    double n = 2.0 * flag_products(optab[op->kind].flags);
+    uint32_t letters = letters_of(op, d);
+    for (int id = 0; id < d->n; id++) {
+        if (letters >> id & 1) n *= (double)d->size[id];
     }
     return optab[op->kind].share ? n * optab[op->kind].share(op) : n;
+}
+
+double op_flops(const Op *op) {
+    Dims d;
+    bool products = flag_products(optab[op->kind].flags) > 0;
+    return products && op_dims(op, &d) ? op_flops_of(op, &d) : 0;
 }
 
 /* Of one run of functions, callees before callers. */
