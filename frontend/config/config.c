@@ -189,10 +189,22 @@ Config *config_parse(Arena *a, const char *name, const char *text, size_t n) {
     return build(state);
 }
 
-void config_set_flag(Config *cfg, const char *path, const char *value) {
+static void set_flags(Config *cfg, int n, char **flag) {
     ConfigState *state = NEW(cfg->state->mem, ConfigState);
     *state = *cfg->state;
-    char *flag = arena_printf(state->mem, "--%s=%s", path, value);
-    config_read_flags(state, 1, &flag);
+    config_read_flags(state, n, flag);
     *cfg = *build(state);
+}
+
+void config_set_flag(Config *cfg, const char *path, const char *value) {
+    char *flag = arena_printf(cfg->state->mem, "--%s=%s", path, value);
+    set_flags(cfg, 1, &flag);
+}
+
+void config_set_option(Config *cfg, const char *path, const char *value,
+                       const char *option) {
+    Arena *mem = cfg->state->mem;
+    char *flag[] = {config_flag_from(mem, (SourcePos){.file = option}),
+                    arena_printf(mem, "--%s=%s", path, value)};
+    set_flags(cfg, ARRAY_LEN(flag), flag);
 }

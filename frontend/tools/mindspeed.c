@@ -235,7 +235,17 @@ static void check_group(const MindSpeed *s, const char *name, SourcePos at) {
             "%.100s is no group of a file of MindSpeed-Core-MS", name);
 }
 
-/* The values of the maps in `map`, behind one another; a map that is found waits its turn. */
+/* A name that is longer is none; many below it would each have it in their path. */
+enum { LONGEST_PATH = 200 };
+
+static const char *path_below(const MindSpeed *s, const Leaf *map, const YamlNode *key) {
+    if (strlen(map->path) + strlen(key->text) > LONGEST_PATH)
+        fail_at(EXIT_CONFIG, key->at, NULL, "a name that is too long");
+    return arena_printf(s->m->mem, "%s%s%s", map->path, map->path[0] ? "." : "",
+                        key->text);
+}
+
+/* All values of the file; a map that is found waits its turn. */
 static void find_leaves(MindSpeed *s, const YamlNode *root) {
     Leaf *maps = NULL;
     int n = 0, cap = 0;
@@ -243,11 +253,9 @@ static void find_leaves(MindSpeed *s, const YamlNode *root) {
     for (int i = 0; i < n; i++) {
         const Leaf map = maps[i];
         for (int k = 0; k < map.node->n; k++) {
-            const char *path =
-                arena_printf(s->m->mem, "%s%s%s", map.path, map.path[0] ? "." : "",
-                             map.node->keys[k]->text);
-            Leaf at = {path, map.node->items[k]};
-            if (!map.path[0]) check_group(s, path, map.node->keys[k]->at);
+            const YamlNode *key = map.node->keys[k];
+            Leaf at = {path_below(s, &map, key), map.node->items[k]};
+            if (!map.path[0]) check_group(s, at.path, key->at);
             if (at.node->kind == NODE_MAP)
                 PUSH(s->m->mem, maps, n, cap, at);
             else
@@ -326,20 +334,16 @@ MindSpeed *mindspeed_read(Megatron *m, const char *path) {
 /* ---- the page ---- */
 
 static const char *said_of(Arena *mem, const Row *r) {
-    static const char *const form[] = {[FLAG] = "`%s`",
-                                       [UNLESS] = "`%s` where it is False",
-                                       [KEY] = "`%s`",
-                                       [IDLE] = "no effect: %s",
-                                       [OWNS] = "%s"};
+    static const char *const around[][2] = {
+        [FLAG] = {"`", "`"},   [UNLESS] = {"`", "` where it is False"},
+        [KEY] = {"`", "`"},    [IDLE] = {"no effect: ", ""},
+        [VALUES] = {"`", "`"}, [OWNS] = {"", ""}};
     bool flag = r->kind == FLAG || r->kind == UNLESS || r->kind == VALUES;
-    const char *to = flag && r->to[0] ? megatron_name(mem, flag_of(r->to)) : r->to;
-    if (r->kind != VALUES) {
-        const char *at = strstr(form[r->kind], "%s");
-        return arena_printf(mem, "%.*s%s%s", (int)(at - form[r->kind]), form[r->kind], to,
-                            at + 2);
-    }
-    return r->to[0] ? arena_printf(mem, "`%s%s%s`", to, r->word[0] ? " " : "", r->word)
-                    : "as without it";
+    if (!r->to[0]) return "as without it";
+    const char *to = flag ? megatron_name(mem, flag_of(r->to)) : r->to;
+    const char *word = r->word ? r->word : "";
+    return arena_printf(mem, "%s%s%s%s%s", around[r->kind][0], to, word[0] ? " " : "",
+                        word, around[r->kind][1]);
 }
 
 void mindspeed_write_docs(FILE *out) {

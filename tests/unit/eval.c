@@ -492,7 +492,7 @@ TEST(checkpoints_and_refusals) {
         const char *words, *says;
     } refused[] = {
         {EXIT_CHECKPOINT, "--checkpoint 7", "no checkpoint of step 7"},
-        {EXIT_DATA, "--data nowhere.txt", "cannot open nowhere.txt"},
+        {EXIT_DATA, "--data nowhere.txt", "stator: error: cannot open nowhere.txt"},
         {EXIT_CONFIG, "--data a --endings b", "one at a time"},
         {EXIT_CONFIG, "--endings b --split all", "--split is a part"},
         {EXIT_CONFIG, "--split test", "no samples for test"},

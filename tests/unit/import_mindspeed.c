@@ -204,6 +204,12 @@ TEST(what_is_not_known_is_told_at_its_place) {
     REFUSED("train_config: {num_experts: 8}\n", "mixtures of experts");
     REFUSED("train_config: {seed: [1, 2]}\n", "seed");
     EXPECT_FAIL((void)config_of("- 1\n", ""), EXIT_CONFIG, "has groups");
+    char *name = arena_alloc(mem(), 121);
+    memset(name, 'x', 120);
+    EXPECT_FAIL(
+        (void)config_of(
+            arena_printf(mem(), "model_config: {%s: {%s: {a: 1}}}\n", name, name), ""),
+        EXIT_CONFIG, "a name that is too long");
     EXPECT_FAIL((void)config_of("optimizer_config: {betas: 0.9}\n", ""), EXIT_CONFIG,
                 "pretrain_gpt.yaml:1:27: error: optimizer_config.betas must be a list");
     EXPECT_FAIL((void)config_of("dataset_config: {micro_batch_num: 0}\n", ""),
