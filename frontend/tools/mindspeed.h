@@ -1,4 +1,4 @@
-/* mindspeed.h - a YAML file of MindSpeed-Core-MS as flags of Megatron-LM. For megatron_words.c. */
+/* mindspeed.h - a YAML file of MindSpeed-Core-MS as flags of Megatron-LM. For megatron_read.c. */
 #ifndef STATOR_MINDSPEED_H
 #define STATOR_MINDSPEED_H
 #include "frontend/tools/megatron.h"
