@@ -21,20 +21,23 @@ static const char *entries_text(Arena *mem, char **entry, int n) {
     return t.s;
 }
 
-/* Those with the fewest seconds that leave a layer its share of a rank's memory. */
-static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
+/* Those with the fewest seconds, in so many bytes of a layer. */
+static void solve(Search *s, Arena *own, Inside *in) {
     Config copy = *s->o.cfg;
-    copy.runner_config_batch_size = c->batch;
-    copy.parallel_config_micro_batch_num = c->micro;
+    copy.runner_config_batch_size = in->batch;
+    copy.parallel_config_micro_batch_num = in->micro;
     copy.micro_batch_interleave_num = 1;
-    LayerAsk ask = {&copy, c->tp, {s->o.machine, s->threads}, s->known};
-    double room = search_room(s), bound;
+    LayerAsk ask = {&copy, in->tp, {s->o.machine, s->threads}, s->known};
+    double bound;
     LayerGraph *g = layer_probe_graph(own, &ask);
-    LayerChoice *best = layer_solve_within(
-        own, g, isinf(room) ? 0 : room * c->pp / (double)s->layers, &bound);
+    if (in->copies > 0) g->copies = in->copies;
+    LayerChoice *best = layer_solve_within(own, g, in->limit_bytes, &bound);
     int n;
     if (!best) return;
-    char **entry = layer_entries(own, &ask, g, best, c->dp > 1, &n);
+    LayerCost cost = layer_cost(g, best);
+    in->parameter_bytes = cost.weight_bytes / g->copies;
+    in->kept_bytes = cost.kept_bytes;
+    char **entry = layer_entries(own, &ask, g, best, in->dp > 1, &n);
     LayerPlanned p = layer_probe_plan(own, &ask, g, n, entry, false);
     if (p.refused || !n) return;
     in->gain = p.seconds / seconds_by_keys(own, &ask, g);
@@ -53,28 +56,49 @@ double inside_least(Search *s, const Choice *c) {
     return 1 - t->messages / (t->forward + t->inputs + t->weights);
 }
 
-static void try_to_solve(Search *s, const Choice *c, Inside *in) {
+static void try_to_solve(Search *s, Inside *in) {
     Catch caught;
     Arena *own = arena_new();
     if (CATCH(caught)) {
-        solve(s, own, c, in);
+        solve(s, own, in);
         catch_end(&caught);
     }
     arena_free(own);
 }
 
+/* As it is known, or as it is found now. */
+static const Inside *inside_like(Search *s, const Inside *like) {
+    for (const Inside *in = s->inside; in; in = in->next)
+        if (in->tp == like->tp && in->batch == like->batch && in->micro == like->micro &&
+            in->limit_bytes == like->limit_bytes && in->copies == like->copies)
+            return in;
+    if (!s->known) s->known = layer_known(s->mem);
+    Inside *in = NEW(s->mem, Inside);
+    *in = *like;
+    in->next = s->inside;
+    s->inside = in;
+    try_to_solve(s, in);
+    return in;
+}
+
+/* Of what a rank has of a parameter, its gradient and its states, what replicas share is less. */
+static double copies_of(const Search *s, const Choice *c) {
+    double shared = 1.0 / c->dp;
+    return (c->zero >= ZERO_3 ? shared : 1) + (c->zero >= ZERO_2 ? shared : 1) +
+           s->probe[c->probe].bytes.states * (c->zero >= ZERO_1 ? shared : 1);
+}
+
+/* The fastest of all; where these do not leave a layer its share of a rank's memory, those that
+ * do. */
 const Inside *search_inside(Search *s, const Choice *c) {
-    Inside *in = s->inside;
     if (!inside_may(s, c)) return NULL;
-    while (in && (in->tp != c->tp || in->batch != c->batch || in->micro != c->micro))
-        in = in->next;
-    if (!in) {
-        if (!s->known) s->known = layer_known(s->mem);
-        in = NEW(s->mem, Inside);
-        *in = (Inside){
-            .tp = c->tp, .batch = c->batch, .micro = c->micro, .next = s->inside};
-        s->inside = in;
-        try_to_solve(s, c, in);
+    Inside like = {.tp = c->tp, .batch = c->batch, .micro = c->micro, .dp = c->dp};
+    const Inside *in = inside_like(s, &like);
+    double room = search_room(s) * c->pp / (double)s->layers, copies = copies_of(s, c);
+    if (in->parameter_bytes * copies + in->kept_bytes > room) {
+        like.limit_bytes = room;
+        like.copies = copies;
+        in = inside_like(s, &like);
     }
     return in->entries ? in : NULL;
 }

@@ -51,9 +51,12 @@ typedef struct Places {
 
 /* What stator layer finds for choices with these degrees. */
 typedef struct Inside {
-    int tp, batch, micro;
-    const char *entries; /* of parallel.shard; NULL: there is nothing to be had */
-    double gain;         /* seconds of the planned layer, over those by the keys */
+    int tp, batch, micro, dp; /* replicas follow from how sequences are split */
+    double limit_bytes;       /* of a layer; 0: any number */
+    double copies;            /* with a limit: LayerGraph.copies */
+    const char *entries;      /* of parallel.shard; NULL: there is nothing to be had */
+    double gain;              /* seconds of the planned layer, over those by the keys */
+    double parameter_bytes, kept_bytes; /* of the layer */
     struct Inside *next;
 } Inside;
 

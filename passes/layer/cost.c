@@ -44,7 +44,7 @@ Move layer_move(const LayerGraph *g, const Type *ty, int from, int to) {
 
 double layer_weight_bytes(const LayerGraph *g, const LayerGroup *k, int seed) {
     double part = (double)type_bytes(&k->ty) / (seed == PLACE_WHOLE ? 1 : g->ranks);
-    return k->param ? part * (2 + g->states) : 0;
+    return k->param ? part * g->copies : 0;
 }
 
 /* Gradient, parameter and states are read, the last two written. */

@@ -108,6 +108,8 @@ typedef struct LayerGraph {
     double layers; /* runs of the loop */
     double micro;  /* micro-batches of a step */
     double states; /* bytes of the optimizer over those of a parameter */
+    double
+        copies; /* of a parameter on a rank: itself, its gradient and states; less with ZeRO */
     LayerKnown *known;
     /* the machine */
     const Machine *machine;

@@ -340,11 +340,38 @@ static double bytes_of(const LayerGraph *g, const LayerChoice *c) {
     return k.weight_bytes + k.kept_bytes;
 }
 
+static double least_weight_bytes(const LayerGraph *g, const LayerGroup *u) {
+    double least = layer_weight_bytes(g, u, PLACE_WHOLE);
+    for (int d = 0; d < u->ty.rank; d++)
+        if (u->may >> d & 1) least = MIN(least, layer_weight_bytes(g, u, d + 1));
+    return least;
+}
+
+static double least_kept_bytes(const LayerGraph *g, int value) {
+    const Type *ty = type_of(g, value);
+    double least = layer_kept_bytes(g, value, PLACE_WHOLE);
+    for (int d = 0; d < ty->rank; d++)
+        if (ty->dim[d] % g->ranks == 0)
+            least = MIN(least, layer_kept_bytes(g, value, d + 1));
+    return least;
+}
+
+/* No choice takes less: each value by itself where it takes least. */
+static double least_bytes(const LayerGraph *g) {
+    double bytes = 0;
+    for (int i = 0; i < g->ngroups; i++) bytes += least_weight_bytes(g, &g->group[i]);
+    for (int i = 0; i < g->nrets; i++)
+        if (g->ret[i].end == END_SAVED) bytes += least_kept_bytes(g, g->ret[i].value);
+    return bytes;
+}
+
 /* Choices on the lower hull of seconds over bytes: the price between the fastest that is too
  * large and the fastest found that fits either finds one between them, or there is none. */
 LayerChoice *layer_solve_within(Arena *mem, LayerGraph *g, double limit, double *bound) {
     static const double any_seconds = 1; /* a byte outweighs a layer */
     double least, much;
+    *bound = INFINITY;
+    if (limit > 0 && least_bytes(g) > limit) return NULL;
     LayerChoice *large = layer_solve(mem, g, (LayerPrice){0}, &least);
     *bound = least;
     if (!large || limit <= 0 || bytes_of(g, large) <= limit) return large;

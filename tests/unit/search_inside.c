@@ -161,3 +161,24 @@ TEST(it_has_to_fit) {
     EXPECT(r.ntop > 0);
     for (int i = 0; i < r.ntop; i++) EXPECT((double)r.top[i].bytes <= room);
 }
+
+/* With states over two replicas they are found in the memory that their plan takes, which is too
+ * little for all of the states. */
+TEST(states_of_replicas_leave_room) {
+    static char *flag[] = {"--parallel_config.model_parallel=2",
+                           "--parallel_config.data_parallel=2",
+                           "--parallel.parallel_optimizer_config.optimizer_level=level1",
+                           "--runner_config.batch_size=1"};
+    Arena *mem = arena_new();
+    SearchOptions o;
+    char *path = config(32, 256, 1);
+    SearchResult any =
+        search(mem, path, machine(mem, "h100", 0), ARRAY_LEN(flag), flag, &o);
+    const Verified *in = fastest(&any, true);
+    EXPECT(in != NULL && in == &any.top[0]);
+    const Machine *m =
+        machine(mem, "h100", 1.001 * (double)in->bytes + PLAN_PROCESS_BYTES);
+    SearchResult r = search(mem, path, m, ARRAY_LEN(flag), flag, &o);
+    EXPECT(r.ntop > 0 && r.top[0].c.inside);
+    EXPECT(r.top[0].seconds == any.top[0].seconds);
+}
