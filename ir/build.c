@@ -198,8 +198,8 @@ static const Attr *attrs_of_text(Module *m, int kind, const char *text) {
     return t->attrs;
 }
 
-Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
-               const Type *declared, int ndeclared) {
+/* Without attributes and results. */
+static Op *begin_op(Builder *b, int kind, int nin, Value **in) {
     Op *op = NEW(b->mem, Op);
     op->kind = kind;
     op->nin = nin;
@@ -210,19 +210,36 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
     }
     op->line = line_of(b, op);
     link_op(b, op);
-    if (attrs && *attrs) {
-        const Attr *a = attrs_of_text(b->fn->mod, kind, attrs);
-        for (; a; a = a->next) op_set_attr(op, a);
-    }
+    return op;
+}
+
+/* Its results follow from the row and from what is declared. */
+static Op *end_op(Builder *b, Op *op, const Type *declared, int ndeclared) {
     const Func *callee = op_callee(op);
     int cap = MAX(MAX_TERMS, MAX(ndeclared, callee ? callee->nret : 0)), nout = 0;
     Type few[MAX_TERMS] = {0}, *out = few;
     if (cap > MAX_TERMS) out = NEW_ARRAY(b->mem, Type, (size_t)cap);
     const char *why = op_infer(b->mem, op, declared, ndeclared, out, &nout);
     check(nout <= cap);
-    if (why) die("building %s in @%s: %s", optab[kind].name, b->fn->name, why);
+    if (why) die("building %s in @%s: %s", optab[op->kind].name, b->fn->name, why);
     make_results(b, op, out, nout);
     return op;
+}
+
+Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
+               const Type *declared, int ndeclared) {
+    Op *op = begin_op(b, kind, nin, in);
+    if (attrs && *attrs) {
+        const Attr *a = attrs_of_text(b->fn->mod, kind, attrs);
+        for (; a; a = a->next) op_set_attr(op, a);
+    }
+    return end_op(b, op, declared, ndeclared);
+}
+
+Op *build_call(Builder *b, Func *f, int nin, Value **in) {
+    Op *op = begin_op(b, OP_call, nin, in);
+    op_set_attr(op, &(Attr){.key = "fn", .kind = ATTR_FUNC, .s = f->name, .func = f});
+    return end_op(b, op, NULL, 0);
 }
 
 static int collect_operands(va_list ap, Value **in) {

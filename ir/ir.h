@@ -382,6 +382,7 @@ Builder build_at_end(Func *f);
 Op *build(Builder *b, int kind, const char *attrs, ...);
 Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *out /* or NULL */, int nout);
+Op *build_call(Builder *b, Func *f, int nin, Value **in);    /* one run of f */
 Value *build1(Builder *b, int kind, const char *attrs, ...); /* result 0 of build() */
 Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...);
 /* The same of one operand; the result keeps the placement of `want`. */

@@ -123,8 +123,8 @@ static size_t attr_index(const char *spec, const char *key) {
 
 void op_set_attr(Op *op, const Attr *a) {
     const char *spec = optab[op->kind].attrs;
-    Attr *copy = attr_copy(op->fn->mod->mem, a), **at = &op->attr;
-    copy->next = NULL;
+    Attr *copy = NEW(op->fn->mod->mem, Attr), **at = &op->attr;
+    *copy = *a;
     while (*at && attr_index(spec, (*at)->key) < attr_index(spec, a->key)) {
         at = &(*at)->next;
     }

@@ -209,14 +209,13 @@ static Value **go_round(const Ring *r, const char *name, Value **in, int all, in
     at.line = b.line;
     Op *came = build_list(&at, OP_ring_shift, attrs, travel, a, NULL, 0);
     for (int i = 0; i < travel; i++) a[i] = came->out[i];
-    char *call = bfmt(&at, "fn=@%s", block->name);
-    Op *run = build_list(&at, OP_call, call, all, a, NULL, 0);
+    Op *run = build_call(&at, block, all, a);
     for (int i = 0; i < carry; i++) func_ret(step, run->out[i], -1);
-    run = build_list(&b, OP_call, call, all, in, NULL, 0);
+    run = build_call(&b, block, all, in);
     for (int i = 0; i < all; i++) a[i] = i < carry ? run->out[i] : in[i];
-    call = bfmt(&b, "fn=@%s; times=%lld; carry=%d; each=0", step->name,
-                (long long)r->n - 1, carry);
-    return build_list(&b, OP_call, call, all, a, NULL, 0)->out;
+    char *rounds = bfmt(&b, "fn=@%s; times=%lld; carry=%d; each=0", step->name,
+                        (long long)r->n - 1, carry);
+    return build_list(&b, OP_call, rounds, all, a, NULL, 0)->out;
 }
 
 static void replace(Builder *b, Op *op, int i, Value *v) {

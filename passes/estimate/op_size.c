@@ -109,19 +109,27 @@ static bool same_place(const Value *a, const Value *b) {
     return b->loc.kind != LOC_NONE && of.kind == b->loc.kind && of.at == b->loc.at;
 }
 
-/* Before memory is planned: is `v` what the function leaves in the buffer of its argument? */
-static bool will_overwrite(const Func *f, const Value *arg, const Value *v) {
-    int r = arg->def ? -1 : func_result_over(f, arg->nth);
-    return r >= 0 && f->ret[r] == v;
+static bool reads_argument(const Op *op, int arg) {
+    for (int i = 0; i < op->nin; i++)
+        if (!op->in[i]->def && op->in[i]->nth == arg) return true;
+    return false;
+}
+
+/* Before memory is planned: will the function leave it in the buffer of an argument that the op
+ * reads? */
+static bool will_overwrite(const Op *op, const Value *result) {
+    const Func *f = op->fn;
+    for (int r = 0; r < f->nret; r++)
+        if (f->ret[r] == result && f->alias[r] >= 0 && reads_argument(op, f->alias[r]))
+            return true;
+    return false;
 }
 
 /* Is the result where an operand is? */
 static bool is_in_place(const Op *op, const Value *result) {
-    bool planned = result->loc.kind != LOC_NONE;
+    if (result->loc.kind == LOC_NONE) return will_overwrite(op, result);
     for (int i = 0; i < op->nin; i++)
-        if (planned ? same_place(op->in[i], result)
-                    : will_overwrite(op->fn, op->in[i], result))
-            return true;
+        if (same_place(op->in[i], result)) return true;
     return false;
 }
 

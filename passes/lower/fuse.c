@@ -297,11 +297,10 @@ static Func *make_kernel(Fuse *fu, Outline *o) {
 }
 
 /* In place of the last op of the group. */
-static void call_kernel(Fuse *fu, const Outline *o, const Func *k) {
+static void call_kernel(Fuse *fu, const Outline *o, Func *k) {
     const Group *g = o->g;
     Builder at = build_before(g->op[g->n - 1]);
-    char *attrs = bfmt(&at, "fn=@%s", k->name);
-    Op *call = build_list(&at, OP_call, attrs, o->nin, o->in, NULL, 0);
+    Op *call = build_call(&at, k, o->nin, o->in);
     call->id = fu->next_id++; /* in no group */
     for (int i = 0; i < o->nout; i++) {
         call->out[i]->name = o->out[i]->name;
@@ -316,8 +315,7 @@ static void call_kernel(Fuse *fu, const Outline *o, const Func *k) {
 
 static void outline(Fuse *fu, Group *g) {
     Outline o = outline_new(fu, g);
-    const Func *k = make_kernel(fu, &o);
-    call_kernel(fu, &o, k);
+    call_kernel(fu, &o, make_kernel(fu, &o));
 }
 
 static void refuse_composites(const Func *f) {

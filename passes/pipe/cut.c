@@ -282,8 +282,7 @@ static void call_chunk(Cut *k, int c, Value **result, int nresults) {
                       : stored ? argument_of_stage(k, v, stage)
                                : v;
     }
-    char *attrs = bfmt(&b, "fn=@%s", body->name);
-    Op *call = build_list(&b, OP_call, attrs, body->narg, k->in[c], NULL, 0);
+    Op *call = build_call(&b, body, body->narg, k->in[c]);
     for (int i = 0; i < nresults; i++) {
         k->now[result[i]->id] = call->out[i];
         call->out[i]->name = result[i]->name;
