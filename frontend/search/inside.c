@@ -30,13 +30,16 @@ static void solve(Search *s, Arena *own, Inside *in) {
     LayerAsk ask = {&copy, in->tp, {s->o.machine, s->threads}, s->known};
     double bound;
     LayerGraph *g = layer_probe_graph(own, &ask);
-    if (in->copies > 0) g->copies = in->copies;
+    if (in->limit_bytes > 0) {
+        g->copies = in->copies;
+        g->in_flight = in->in_flight;
+    }
     LayerChoice *best = layer_solve_within(own, g, in->limit_bytes, &bound);
     int n;
     if (!best) return;
     LayerCost cost = layer_cost(g, best);
     in->parameter_bytes = cost.weight_bytes / g->copies;
-    in->kept_bytes = cost.kept_bytes;
+    in->kept_bytes = cost.kept_bytes / g->in_flight;
     char **entry = layer_entries(own, &ask, g, best, in->dp > 1, &n);
     LayerPlanned p = layer_probe_plan(own, &ask, g, n, entry, false);
     if (p.refused || !n) return;
@@ -70,7 +73,8 @@ static void try_to_solve(Search *s, Inside *in) {
 static const Inside *inside_like(Search *s, const Inside *like) {
     for (const Inside *in = s->inside; in; in = in->next)
         if (in->tp == like->tp && in->batch == like->batch && in->micro == like->micro &&
-            in->limit_bytes == like->limit_bytes && in->copies == like->copies)
+            in->limit_bytes == like->limit_bytes && in->copies == like->copies &&
+            in->in_flight == like->in_flight)
             return in;
     if (!s->known) s->known = layer_known(s->mem);
     Inside *in = NEW(s->mem, Inside);
@@ -81,11 +85,13 @@ static const Inside *inside_like(Search *s, const Inside *like) {
     return in;
 }
 
-/* Of what a rank has of a parameter, its gradient and its states, what replicas share is less. */
+/* Of a parameter, its gradient and its states replicas share what ZeRO says. Where there is one
+ * micro-batch, gradients lie where kept values were. */
 static double copies_of(const Search *s, const Choice *c) {
     double shared = 1.0 / c->dp;
-    return (c->zero >= ZERO_3 ? shared : 1) + (c->zero >= ZERO_2 ? shared : 1) +
-           s->probe[c->probe].bytes.states * (c->zero >= ZERO_1 ? shared : 1);
+    double states = s->probe[c->probe].bytes.states * (c->zero >= ZERO_1 ? shared : 1);
+    double gradient = c->micro == 1 ? 0 : c->zero >= ZERO_2 ? shared : 1;
+    return (c->zero >= ZERO_3 ? shared : 1) + gradient + states;
 }
 
 /* The fastest of all; where these do not leave a layer its share of a rank's memory, those that
@@ -95,9 +101,11 @@ const Inside *search_inside(Search *s, const Choice *c) {
     Inside like = {.tp = c->tp, .batch = c->batch, .micro = c->micro, .dp = c->dp};
     const Inside *in = inside_like(s, &like);
     double room = search_room(s) * c->pp / (double)s->layers, copies = copies_of(s, c);
-    if (in->parameter_bytes * copies + in->kept_bytes > room) {
+    double in_flight = choice_in_flight(c, 0) / c->chunks;
+    if (in->parameter_bytes * copies + in->kept_bytes * in_flight > room) {
         like.limit_bytes = room;
         like.copies = copies;
+        like.in_flight = in_flight;
         in = inside_like(s, &like);
     }
     return in->entries ? in : NULL;

@@ -152,8 +152,7 @@ void choice_layers(Search *s, const Choice *c, int64_t *layers) {
 
 /* ---- bytes ---- */
 
-/* Chunks' forwards whose activations a stage keeps at most. */
-static double in_flight(const Choice *c, int stage) {
+double choice_in_flight(const Choice *c, int stage) {
     if (c->pp == 1) return 1;
     return schedule_kind_in_flight(kind_of(c), c->pp, c->chunks, c->micro, stage);
 }
@@ -244,7 +243,7 @@ static double bytes_of(const ParamBytes *p, double layers, bool first, bool last
 static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *layers,
                               int stage) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
-    StageBytes b = {.in_flight = in_flight(c, stage)};
+    StageBytes b = {.in_flight = choice_in_flight(c, stage)};
     bool first = false, last = false;
     for (int i = 0; i < c->chunks; i++) {
         int k = schedule_stage_chunk(kind_of(c), c->pp, stage, i);

@@ -53,10 +53,10 @@ typedef struct Places {
 typedef struct Inside {
     int tp, batch, micro, dp; /* replicas follow from how sequences are split */
     double limit_bytes;       /* of a layer; 0: any number */
-    double copies;            /* with a limit: LayerGraph.copies */
+    double copies, in_flight; /* with a limit: as LayerGraph has them */
     const char *entries;      /* of parallel.shard; NULL: there is nothing to be had */
     double gain;              /* seconds of the planned layer, over those by the keys */
-    double parameter_bytes, kept_bytes; /* of the layer */
+    double parameter_bytes, kept_bytes; /* of the layer; of one micro-batch */
     struct Inside *next;
 } Inside;
 
@@ -153,6 +153,8 @@ bool choice_is_like(const Choice *c, const Extra *e);
 void choice_make_room(Search *s);
 /* Layers of each chunk. */
 void choice_layers(Search *s, const Choice *c, int64_t *layers);
+/* Chunks' forwards whose activations a stage keeps at most. */
+double choice_in_flight(const Choice *c, int stage);
 /* Layers of each chunk that are made again. */
 int *choice_remade(Arena *mem, Search *s, const Choice *c);
 /* orders.c: the axes of a mesh but tp; the slowest messages from a stage to the next. */

@@ -99,7 +99,7 @@ static void add_op(const LayerGraph *g, const LayerChoice *c, int nth, LayerCost
 double layer_kept_bytes(const LayerGraph *g, int value, int place) {
     const Type *ty = &g->value[value].v->ty;
     bool split = place != PLACE_WHOLE && place != place_pending(ty);
-    return (double)type_bytes(ty) / (split ? g->ranks : 1);
+    return g->in_flight * (double)type_bytes(ty) / (split ? g->ranks : 1);
 }
 
 static void add_return(const LayerGraph *g, const LayerChoice *c, const LayerReturn *r,

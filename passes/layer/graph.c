@@ -256,6 +256,7 @@ LayerGraph *layer_graph(Arena *mem, Module *m, const PassOptions *o, int n,
     g->micro = (double)MAX(o->micro_batches, 1);
     g->states = states_of(m);
     g->copies = 2 + g->states;
+    g->in_flight = 1;
     place_on_machine(g, machine);
     for (int part = 0; part < 2; part++) see_function(g, part, loop[part], loop[0]);
     wipe_all(m);

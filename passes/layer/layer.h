@@ -105,11 +105,11 @@ typedef struct LayerGraph {
     LayerReturn *ret;
     int nrets, ret_cap;
     int ranks;
-    double layers; /* runs of the loop */
-    double micro;  /* micro-batches of a step */
-    double states; /* bytes of the optimizer over those of a parameter */
-    double
-        copies; /* of a parameter on a rank: itself, its gradient and states; less with ZeRO */
+    double layers;    /* runs of the loop */
+    double micro;     /* micro-batches of a step */
+    double states;    /* bytes of the optimizer over those of a parameter */
+    double copies;    /* bytes of a parameter with gradient and states, over its own */
+    double in_flight; /* micro-batches whose kept values a rank has at once */
     LayerKnown *known;
     /* the machine */
     const Machine *machine;
