@@ -41,6 +41,10 @@ typedef struct MegatronSizes {
     int64_t steps;
 } MegatronSizes;
 
+/* Layers of each chunk, in the order in which a micro-batch goes through them, by the text of
+ * --pipeline-model-parallel-layout. Fails with EXIT_CONFIG. */
+int64_t *megatron_layout(Arena *mem, const char *text, int *chunks);
+
 void megatron_add_model(Megatron *m);
 void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s);
 void megatron_add_types(Megatron *m);

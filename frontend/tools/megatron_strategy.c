@@ -51,6 +51,20 @@ static int64_t chunks_of(const Megatron *m, const MegatronSizes *s) {
     return layers / all;
 }
 
+/* A row for each chunk of a stage, a column for each stage. */
+static void add_layer_list(Megatron *m, const int64_t *layers, int64_t stages,
+                           int64_t chunks) {
+    Text t = text_new(m->mem);
+    for (int64_t row = 0; row < chunks; row++) {
+        text_add(&t, chunks > 1 ? row ? ",[" : "[[" : "[");
+        for (int64_t i = 0; i < stages; i++)
+            text_add(&t, "%s%lld", i ? "," : "", (long long)layers[row * stages + i]);
+        text_add(&t, "]");
+    }
+    if (chunks > 1) text_add(&t, "]");
+    megatron_add(m, PART "num_layer_list", "%s", t.s);
+}
+
 /* Embedding and head count as a layer each: the chunks that have them have one less. */
 static void add_counted_layers(Megatron *m, int64_t stages, int64_t chunks) {
     bool first = GIVEN(m, account_for_embedding_in_pipeline_split);
@@ -61,23 +75,50 @@ static void add_counted_layers(Megatron *m, int64_t stages, int64_t chunks) {
              "%lld layers, with embedding and head as they are counted, are no "
              "multiple of %lld chunks",
              (long long)layers, (long long)all);
-    Text t = text_new(m->mem);
-    for (int64_t row = 0; row < chunks; row++) {
-        text_add(&t, chunks > 1 ? row ? ",[" : "[[" : "[");
-        for (int64_t i = 0; i < stages; i++) {
-            bool begins = first && !row && !i,
-                 ends = last && row == chunks - 1 && i == stages - 1;
-            text_add(&t, "%s%lld", i ? "," : "",
-                     (long long)(layers / all - begins - ends));
-        }
-        text_add(&t, "]");
-    }
-    if (chunks > 1) text_add(&t, "]");
-    megatron_add(m, PART "num_layer_list", "%s", t.s);
+    int64_t *each = NEW_ARRAY(m->mem, int64_t, (size_t)all);
+    for (int64_t k = 0; k < all; k++)
+        each[k] = layers / all - (first && !k) - (last && k == all - 1);
+    add_layer_list(m, each, stages, chunks);
+}
+
+/* It says all of how layers are spread over stages. */
+static void add_layout(Megatron *m, const MegatronSizes *s) {
+    static const MegatronId others[] = {MEGATRON_num_layers_per_virtual_pipeline_stage,
+                                        MEGATRON_num_virtual_stages_per_pipeline_rank,
+                                        MEGATRON_decoder_first_pipeline_num_layers,
+                                        MEGATRON_decoder_last_pipeline_num_layers,
+                                        MEGATRON_account_for_embedding_in_pipeline_split,
+                                        MEGATRON_account_for_loss_in_pipeline_split,
+                                        MEGATRON_num_layer_list};
+    static const char flag[] = "--pipeline-model-parallel-layout";
+    int chunks;
+    int64_t all = 0, layers = COUNT(m, num_layers, 0);
+    int64_t *each =
+        megatron_layout(m->mem, WORD(m, pipeline_model_parallel_layout, ""), &chunks);
+    for (int i = 0; i < ARRAY_LEN(others); i++)
+        if (m->flag[others[i]].given)
+            fail(EXIT_CONFIG,
+                 "%s says how layers are spread, and so does %s: leave one out", flag,
+                 megatron_name(m->mem, (int)others[i]));
+    for (int k = 0; k < chunks; k++) all += each[k];
+    if (all != layers)
+        fail(EXIT_CONFIG, "%s has %lld layers, --num-layers is %lld", flag,
+             (long long)all, (long long)layers);
+    if (chunks % s->pp || (s->pp == 1 && chunks > 1))
+        fail(EXIT_CONFIG, "%s has %d stages, --pipeline-model-parallel-size is %lld",
+             flag, chunks, (long long)s->pp);
+    if (s->pp == 1) return;
+    int64_t rows = chunks / s->pp;
+    if (rows > 1) megatron_add(m, PART "pp_interleave_num", "%lld", (long long)rows);
+    add_layer_list(m, each, s->pp, rows);
 }
 
 static void add_stages(Megatron *m, const MegatronSizes *s) {
     megatron_add(m, PART "pipeline_stage", "%lld", (long long)s->pp);
+    if (GIVEN(m, pipeline_model_parallel_layout)) {
+        add_layout(m, s);
+        return;
+    }
     if (s->pp == 1) return;
     int64_t chunks = chunks_of(m, s);
     if (chunks > 1) megatron_add(m, PART "pp_interleave_num", "%lld", (long long)chunks);

@@ -2,7 +2,7 @@
 #include "command.h"
 #include "frontend/config/config.h"
 #include "frontend/config/key.h"
-#include "frontend/tools/megatron.h"
+#include "frontend/tools/megatron_parts.h"
 
 static Arena *mem(void) {
     static Arena *a;
@@ -132,6 +132,34 @@ TEST(layers_with_embedding_and_head_counted) {
         EXPECT_INT(c->parallel_config_num_layer_list.items[i], want[i]);
 }
 
+/* Texts of --pipeline-model-parallel-layout for two stages, and layers of each chunk. */
+TEST(layers_of_a_layout) {
+    static const struct {
+        const char *text;
+        int chunks;
+        int64_t layers[6];
+    } good[] = {{"Ett|ttttL", 2, {2, 4}},
+                {"Et*2|t*4,L", 2, {2, 4}},
+                {"Et|tt|tt|tL", 4, {1, 2, 2, 1}},
+                {"Et|(tt|)*2tL", 4, {1, 2, 2, 1}},
+                {"E(t|)*5tL", 6, {1, 1, 1, 1, 1, 1}},
+                {"E((t|)*2)*2t|tL", 6, {1, 1, 1, 1, 1, 1}},
+                {"E(t|tt|)*1(t|)*0t*3L", 3, {1, 2, 3}},
+                {"E|(tt|)*2|L", 5, {0, 2, 2, 0, 0}}};
+    for (int i = 0; i < ARRAY_LEN(good); i++) {
+        int chunks;
+        int64_t *layers = megatron_layout(mem(), good[i].text, &chunks);
+        EXPECT_INT(chunks, good[i].chunks);
+        for (int k = 0; k < chunks; k++) EXPECT_INT(layers[k], good[i].layers[k]);
+    }
+    const Config *c = config_of("--pipeline-model-parallel-size 2 --num-layers 6 "
+                                "--pipeline-model-parallel-layout Et|(tt|)*2tL");
+    EXPECT_INT(c->parallel_config_pp_interleave_num, 2);
+    EXPECT_INT(c->parallel_config_num_layer_list.rows, 2);
+    for (int i = 0; i < 4; i++)
+        EXPECT_INT(c->parallel_config_num_layer_list.items[i], good[2].layers[i]);
+}
+
 /* Words with which a flag of kind OWN changes what becomes of `base`, with others before it where
  * it needs these. */
 static const struct {
@@ -222,6 +250,8 @@ static const struct {
         "--pipeline-model-parallel-size 2 --num-layers 7", ""),
     ACT(account_for_loss_in_pipeline_split,
         "--pipeline-model-parallel-size 2 --num-layers 7", ""),
+    ACT(pipeline_model_parallel_layout, "--pipeline-model-parallel-size 2",
+        "Ettt|tttttL"),
     ACT(num_layer_list, "--pipeline-model-parallel-size 2", "[3,5]"),
     ACT(use_tp_pp_dp_mapping, "", ""),
     ACT(use_distributed_optimizer, "", ""),
@@ -330,6 +360,39 @@ TEST(refused_flags) {
     REFUSED("--hidden-size x", "--hidden-size x: write a whole number");
     REFUSED("--hidden-size -3", "--hidden-size -3: write a whole number");
     REFUSED("--adam-beta2 nan --lr-warmup-fraction nan", "write a number");
+}
+
+static void layout_fails(const char *text, const char *why) {
+    int chunks;
+    EXPECT_FAIL(megatron_layout(mem(), text, &chunks), EXIT_CONFIG, why);
+}
+
+TEST(layouts_that_are_refused) {
+    static const char *const of[][2] = {
+        {"Etttt|tttt", "L stands last, once"},
+        {"tttt|ttttL", "E stands first, once"},
+        {"Et|EttL", "E stands first, once"},
+        {",", "E stands first, once"},
+        {"Et*4|t*4,m,L", "m, layers for more tokens, are not there"},
+        {"Et*4|t*4,xL", "write E, t and L"},
+        {"E*|tL", "behind a '*' is how often"},
+        {"E(tt|L", "a '(' without a ')'"},
+        {"Ett)|L", "a ')' without a '('"},
+        {"((((((((((((((((((t", "too many '('"},
+        {"*3", "a '*' stands behind a letter or a ')'"},
+        {"E(t)*2*2|tL", "a '*' stands behind a letter or a ')'"},
+        {"Et*999999|tL", "up to 99999"},
+        {"E((t*9999)*9999)*9999|tL", "too many layers"}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) layout_fails(of[i][0], of[i][1]);
+    const char *two = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout";
+    REFUSED(arena_printf(mem(), "%s Et*3|t*4L", two), "has 7 layers, --num-layers is 8");
+    REFUSED(arena_printf(mem(), "%s Et*3|t*4|tL", two),
+            "has 3 stages, --pipeline-model-parallel-size is 2");
+    REFUSED("--pipeline-model-parallel-layout Et*3|t*5L",
+            "has 2 stages, --pipeline-model-parallel-size is 1");
+    REFUSED(arena_printf(mem(), "%s Et*3|t*5L --num-layer-list 3,5", two),
+            "so does --num-layer-list: leave one out");
+    EXPECT_STR(text_of("--pipeline-model-parallel-layout Et*8L"), text_of(""));
 }
 
 TEST(lr_warmup_init_of_0_is_what_is_there) {
