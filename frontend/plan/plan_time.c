@@ -47,7 +47,31 @@ static const char *other_host(const Machine *m, char here[256]) {
     return strcmp(m->host, here) ? here : NULL;
 }
 
+/* Ranks of a host with which messages of a calibrated machine were measured at most, where the plan
+ * has more of them; else 0. */
+static int fewer_ranks(const Plan *p) {
+    const Machine *m = p->machine;
+    int most = 1;
+    for (int i = 0; i < m->ncollectives; i++)
+        if (m->collective[i].level == LINK_HOST) most = MAX(most, m->collective[i].ranks);
+    return m->host[0] && plan_host_ranks(p) > most ? most : 0;
+}
+
 /* ---- for people ---- */
+
+static void add_notes(const Plan *p, Text *out) {
+    char here[256];
+    int fewer = fewer_ranks(p), ranks = plan_host_ranks(p);
+    if (other_host(p->machine, here))
+        text_add(out, "  note: the rates are those of host %s, this is %s\n",
+                 p->machine->host, here);
+    if (fewer)
+        text_add(
+            out,
+            "  note: messages were measured with at most %d rank%s of a host, here are "
+            "%d: stator calibrate -n %d measures these\n",
+            fewer, fewer == 1 ? "" : "s", ranks, ranks);
+}
 
 static void add_stage(const StageTime *t, Text *out) {
     bool first = true;
@@ -69,10 +93,7 @@ void plan_print_time(const Plan *p, Text *out) {
         p->machine->name,
         human(tokens_of(p) / t->seconds, p->job->ncolumns ? "sample/s" : "token/s").s,
         mfu_of(p));
-    char here[256];
-    if (other_host(p->machine, here))
-        text_add(out, "  note: the rates are those of host %s, this is %s\n",
-                 p->machine->host, here);
+    add_notes(p, out);
     for (int k = 0; k < t->stages; k++) {
         if (t->stages > 1)
             text_add(out, "  stage %-4d %.4g s: ", k, t->stage[k].end);
@@ -119,8 +140,9 @@ void plan_json_time(const Plan *p, Text *out) {
     char here[256];
     text_add(out, ",\n  \"machine_host\": ");
     json_write_string(out, p->machine->host);
-    text_add(out, ",\n  \"of_other_host\": %s",
-             other_host(p->machine, here) ? "true" : "false");
+    text_add(out, ",\n  \"of_other_host\": %s,\n  \"of_fewer_ranks\": %s",
+             other_host(p->machine, here) ? "true" : "false",
+             fewer_ranks(p) ? "true" : "false");
     text_add(out,
              ",\n  \"step_seconds\": %.6g,\n  \"mfu\": %.4g,\n  \"stage_seconds\": [",
              t->seconds, mfu_of(p));

@@ -54,6 +54,12 @@ TEST_LIMIT(sections_of_other_numbers_of_ranks_stay, 120) {
                                in_temp("machine.yaml")));
     SAID_EXPECT("s a step on ");
     EXPECT(!strstr(said(), "note: the rates are those of host"));
+    EXPECT(!strstr(said(), "note: messages were measured"));
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s -n 4 --machine %s", in_temp("small.yaml"),
+                               in_temp("machine.yaml")));
+    SAID_EXPECT(
+        "note: messages were measured with at most 2 ranks of a host, here are 4: "
+        "stator calibrate -n 4 measures these");
     Machine other = *m;
     other.host = "elsewhere";
     Text text = text_new(mem());
