@@ -172,6 +172,8 @@ TEST(defaults_are_those_of_mindspeed) {
     EXPECT(c->model_out_proj_has_bias);
     EXPECT_STR(c->output_dir, "./output");
     EXPECT(c->run_mode == RUN_FINETUNE); /* resume_training is False */
+    c = config_of(groups, "--num-attention-heads 64 --group-query-attention");
+    EXPECT_INT(c->model_n_kv_heads, 32);
     c = config_of(arena_printf(mem(), "%s%s", groups,
                                "train_config: {ms_training_config: {resume_training: "
                                "True}}\n"),
