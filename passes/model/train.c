@@ -258,7 +258,8 @@ static void run_loop(Train *t, int64_t first, int64_t times) {
     for (int k = 0; k <= t->nparam; k++) t->sum[k] = run->out[k];
 }
 
-/* Is there a gradient whose sum over copies is left for the end of the step? */
+/* Is there a gradient whose sum over copies is left for the end of the step? In a pipeline it stays
+ * there: all stages sum at once, and none waits for what another one has not hidden. */
 static bool sums_at_end(const Train *t) {
     Axes split = 0;
     for (int i = 0; i < t->grad->narg; i++) {
@@ -272,7 +273,7 @@ static bool sums_at_end(const Train *t) {
 
 static void run_micro_batches(Train *t, int64_t n) {
     bool first = zero_gathers_ahead(t->o) || n == 1;
-    bool last = n > 1 && t->o->overlap && sums_at_end(t);
+    bool last = n > 1 && t->o->overlap && pass_stages(t->o) == 1 && sums_at_end(t);
     if (first) run_once(t, 0);
     int64_t middle = n - first - last;
     if (middle > 0) run_loop(t, first, middle);
