@@ -124,7 +124,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
     add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
     if (c->inside)
-        add_list(&f, knob_key[KNOB_SHARD], search_inside(s, c)->entries);
+        add_list(&f, knob_key[KNOB_SHARD], c->inside);
     else if (only_file_says(s, knob_key[KNOB_SHARD]))
         add_list(&f, knob_key[KNOB_SHARD], "[]");
     if (c->layers == LAYERS_BALANCED) add_layers(&f, s, c);

@@ -94,19 +94,31 @@ static double copies_of(const Search *s, const Choice *c) {
     return (c->zero >= ZERO_3 ? shared : 1) + gradient + states;
 }
 
+/* Bytes of a rank that a layer may have: what pieces and plans say of the rest, with the layers by
+ * keys, stays. */
+static double layer_room(const Search *s, const Choice *c, double copies,
+                         double in_flight) {
+    const ProbeBytes *p = &s->probe[c->probe].bytes;
+    double layers = (double)s->layers / c->pp;
+    double layer = p->held.layer * copies + p->kept * c->batch * in_flight;
+    return (choice_room(s, c) - MAX(0, c->bytes - layers * layer)) / layers;
+}
+
 /* The fastest of all; where these do not leave a layer its share of a rank's memory, those that
  * do. */
-const Inside *search_inside(Search *s, const Choice *c) {
+const Inside *search_inside(Search *s, const Choice *c, double part) {
     if (!inside_may(s, c)) return NULL;
+    double copies = copies_of(s, c), in_flight = choice_in_flight(c, 0) / c->chunks;
+    double room = layer_room(s, c, copies, in_flight);
+    if (room <= 0) return NULL;
     Inside like = {.tp = c->tp, .batch = c->batch, .micro = c->micro, .dp = c->dp};
     const Inside *in = inside_like(s, &like);
-    double room = search_room(s) * c->pp / (double)s->layers, copies = copies_of(s, c);
-    double in_flight = choice_in_flight(c, 0) / c->chunks;
+    if (!in->entries || in->gain >= part) return NULL;
     if (in->parameter_bytes * copies + in->kept_bytes * in_flight > room) {
         like.limit_bytes = room;
         like.copies = copies;
         like.in_flight = in_flight;
         in = inside_like(s, &like);
     }
-    return in->entries ? in : NULL;
+    return in->entries && in->gain < part ? in : NULL;
 }

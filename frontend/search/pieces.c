@@ -100,8 +100,16 @@ Pieces *search_pieces(Search *s, const Choice *c) {
 }
 
 double search_room(const Search *s) {
-    double beside = (double)plan_process_bytes(s->o.cfg) + s->ahead_bytes;
-    return s->o.limit_bytes > 0 ? s->o.limit_bytes - beside : INFINITY;
+    double process = (double)plan_process_bytes(s->o.cfg);
+    return s->o.limit_bytes > 0 ? s->o.limit_bytes - process : INFINITY;
+}
+
+double choice_ahead(const Search *s, const Choice *c) {
+    return s->ahead_bytes / c->dp;
+}
+
+double choice_room(const Search *s, const Choice *c) {
+    return search_room(s) - choice_ahead(s, c);
 }
 
 /* ---- where chunks are ---- */
@@ -172,7 +180,7 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double weights = b->held, states = s->probe[c->probe].bytes.states * b->held;
     double rounded = b->held - b->read; /* to half of their bytes */
     double copies = c->zero < 3 && c->micro > 1 ? rounded : 0;
-    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
+    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone && c->pp == 1;
     b->gradients = b->held;
     if (c->zero >= 1) states /= replicas;
     if (c->zero >= 2) b->gradients /= replicas;
@@ -221,7 +229,7 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
 
 /* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. */
 static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b) {
-    double room = search_room(s);
+    double room = choice_room(s, c);
     int most = (int)ceil(b->layers / c->chunks);
     if (bytes_with(s, c, b, 0) <= room) return 0;
     for (int low = 0, high = most;;) { /* bytes fall with the layers */
@@ -297,7 +305,9 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     double back = t->inputs + t->weights;
     double reduce = collective(s, g, OP_reduce_scatter, held) / MAX(n, 1);
     double gather = collective(s, g, OP_all_gather, read) / MAX(n, 1);
-    double in_backward = MAX(0, n - 1) * back, in_forward = MAX(0, n - 1) * t->forward;
+    double beside =
+        c->pp == 1 ? MAX(0, n - 1) : 0; /* layers; stages wait until the end */
+    double in_backward = beside * back, in_forward = beside * t->forward;
     if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, held, b->held, in_backward);
     if (c->zero == 1)
         r.step = once(s, c, g, OP_reduce_scatter, held, b->held, in_backward);
@@ -390,7 +400,7 @@ static bool choice_times(Search *s, Choice *c) {
         b.extra = c->extra_bytes;
         double again = set_remade(s, c, &b, k);
         double bytes = bytes_with(s, c, &b, MAX(again, 0));
-        if (bytes > search_room(s)) again = -1;
+        if (bytes > choice_room(s, c)) again = -1;
         if (!k || b.layers != before.layers || b.held != before.held) {
             r = replicas_seconds(s, c, &at->replicas, t, &b);
             step = r.step + update_of(s, c, t, b.held);

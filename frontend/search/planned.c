@@ -18,7 +18,7 @@ static void hash_flags(const Verified *v, char keys[33]) {
 static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
     Arena *own = arena_new();
     Catch caught;
-    double room = search_room(s) + s->ahead_bytes;
+    double room = search_room(s);
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
         cfg->dump_ir = "";
@@ -47,8 +47,7 @@ static void verify(Search *s, const Choice *c, Verified *v) {
     v->seconds = p.seconds;
     v->bytes = p.bytes;
     v->sent_bytes = p.sent_bytes;
-    v->fits =
-        !v->why && (double)(p.bytes + p.ahead_bytes) <= search_room(s) + s->ahead_bytes;
+    v->fits = !v->why && (double)(p.bytes + p.ahead_bytes) <= search_room(s);
 }
 
 /* With the same keys. */
@@ -167,12 +166,13 @@ static const Verified *plan_anew(SearchSpace *b, const Choice *c) {
     return v;
 }
 
-/* With the placements that stator layer finds for its layers, which pieces do not know. */
-static void plan_inside(SearchSpace *b, const Choice *c) {
+/* With the placements that stator layer finds for its layers, which pieces do not know, where these
+ * take less than so much of the seconds of layers. */
+static void plan_inside(SearchSpace *b, const Choice *c, double part) {
     Choice inside = *c;
-    const Inside *in = c->inside ? NULL : search_inside(b->s, c);
-    if (!in || !(in->gain < 1)) return;
-    inside.inside = true;
+    const Inside *in = c->inside ? NULL : search_inside(b->s, c, part);
+    if (!in) return;
+    inside.inside = in->entries;
     inside.sp = false;
     plan_anew(b, &inside);
 }
@@ -214,8 +214,7 @@ static ToPlace **fastest_to_place(const SearchSpace *b) {
 static void plan_placed(SearchSpace *b, const Choice *c) {
     double best = promised * fastest_seconds(b->r);
     if (!search_goes_on(b->s) || c->bound * inside_least(b->s, c) >= best) return;
-    const Inside *in = search_inside(b->s, c);
-    if (in && c->bound * in->gain < best) plan_inside(b, c);
+    plan_inside(b, c, MIN(1, best / c->bound));
 }
 
 /* All of them, then those that were planned. */
@@ -226,7 +225,7 @@ static void plan_all_inside(SearchSpace *b) {
         for (const ToPlace *p = of[i]; p; p = p->next) plan_placed(b, p->c);
     int n = search_goes_on(b->s) ? MIN(b->s->o.tops, r->ntop) : 0;
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
-    for (int i = 0; i < n && r->top[i].fits; i++) plan_inside(b, &r->top[i].c);
+    for (int i = 0; i < n && r->top[i].fits; i++) plan_inside(b, &r->top[i].c, 1);
 }
 
 /* ---- with just as many layers made again as it takes ---- */
@@ -236,7 +235,7 @@ static void plan_all_inside(SearchSpace *b) {
  * of what the plan had more than its pieces, most of which stays whatever is made again. */
 static bool still_faster(Search *s, const Verified *v, double best, Choice *c) {
     enum { HALVINGS = 16 };
-    double low = v->c.extra_bytes, high = search_room(s);
+    double low = v->c.extra_bytes, high = choice_room(s, &v->c);
     double least = low + 0.5 * MAX(0, (double)v->bytes - v->c.bytes);
     bool found = false;
     for (int i = 0; i < HALVINGS && high > least; i++) {

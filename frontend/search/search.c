@@ -21,15 +21,21 @@ static Family *family_of(SearchSpace *b, int tp, int cp, int pp) {
     return &r->family[r->nfamilies - 1];
 }
 
+/* Of what does not fit, with the batches that are read ahead. */
+static double bytes_of(const Search *s, const Choice *c) {
+    return c->remade >= 0 ? c->bytes : c->bytes + choice_ahead(s, c);
+}
+
 /* The fastest that fits counts; where none does, the smallest. */
-static void note_family(Family *f, const Choice *c) {
+static void note_family(const Search *s, Family *f, const Choice *c) {
     bool fits = c->remade >= 0;
+    double bytes = bytes_of(s, c);
     f->choices++;
     f->fit += fits;
-    bool better = fits ? c->bound < f->seconds : !f->fit && c->bytes < f->bytes;
+    bool better = fits ? c->bound < f->seconds : !f->fit && bytes < f->bytes;
     if (!better) return;
     f->seconds = fits ? c->bound : INFINITY;
-    f->bytes = c->bytes;
+    f->bytes = bytes;
     f->best = *c;
 }
 
@@ -41,8 +47,8 @@ static void take_choice(void *ctx, const Choice *c) {
     if (c->remade >= 0)
         space_keep(b, &own);
     else
-        f->unfit_bytes = MIN(f->unfit_bytes, c->bytes);
-    note_family(f, &own);
+        f->unfit_bytes = MIN(f->unfit_bytes, bytes_of(b->s, c));
+    note_family(b->s, f, &own);
 }
 
 /* One without overlap before a plan corrected it: what overlap was corrected by is in it too. */
@@ -62,7 +68,7 @@ static void correct_families(SearchSpace *b) {
     for (int i = 0; i < b->n; i++) {
         const Choice *c = b->by[i];
         if (before[c->family].fit && c->remade > -2 && !is_unsure(b, c))
-            note_family(&r->family[c->family], c);
+            note_family(b->s, &r->family[c->family], c);
     }
     for (int i = 0; i < r->nfamilies; i++) {
         Family *f = &r->family[i];

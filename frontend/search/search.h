@@ -45,9 +45,9 @@ typedef struct Choice {
     int batch, parts, layers; /* LAYERS_EVEN, ... */
     RankOrder order;
     bool sp, vocab;
-    bool alone;  /* parallel.overlap off: once a plan corrected that with overlap */
-    bool inside; /* with entries of parallel.shard (inside.c): the same */
-    bool apart;  /* extra_bytes are its own, and not those of choices like it */
+    bool alone; /* parallel.overlap off: once a plan corrected that with overlap */
+    const char *inside; /* entries of parallel.shard (inside.c): the same; NULL: none */
+    bool apart;         /* extra_bytes are its own, and not those of choices like it */
     int number; /* in the order of search_each, those without overlap behind all others */
     int probe;  /* whose pieces it is made of */
     int family; /* of those of the result, before they are sorted */

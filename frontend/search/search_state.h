@@ -85,7 +85,7 @@ struct Search {
     int64_t layers;
     int threads;
     bool overlap;
-    double ahead_bytes; /* of batches that are read ahead: the same for all choices */
+    double ahead_bytes; /* of batches that are read ahead, of one replica */
     Probe *probe;
     int nprobes, probe_cap;
     const ProbeUpdate **update; /* that probes share */
@@ -138,8 +138,8 @@ Probe search_probe(Search *s, ProbeKey key);
 double search_ahead_bytes(const Search *s);
 /* inside.c. May a choice have placements inside of layers beside those of its keys? */
 bool inside_may(const Search *s, const Choice *c);
-/* NULL: there are none. */
-const Inside *search_inside(Search *s, const Choice *c);
+/* NULL: there are none that take less than that part of the seconds of layers by keys. */
+const Inside *search_inside(Search *s, const Choice *c, double part);
 /* The least part of its seconds that they could leave of a layer: messages alone can be saved. */
 double inside_least(Search *s, const Choice *c);
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
@@ -162,7 +162,10 @@ Axes choice_replicas(const Mesh *mesh);
 GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages);
 /* The orders that are worth trying for these degrees, at most SEARCH_ORDERS; at least 1. */
 int choice_orders(const Search *s, const Choice *c, RankOrder *order);
-/* Bytes that a plan may have beside batches that are read ahead; INFINITY. */
+/* Bytes that a plan may have with the batches that are read ahead; INFINITY. */
 double search_room(const Search *s);
+/* Bytes of batches that are read ahead, of which each replica has its own; what they leave. */
+double choice_ahead(const Search *s, const Choice *c);
+double choice_room(const Search *s, const Choice *c);
 
 #endif

@@ -223,7 +223,8 @@ TEST_LIMIT(a_list_of_layers_made_again_is_kept, 300) {
     EXPECT_PART(flag, "[");
     run_haswell(flag);
     worked();
-    EXPECT(printed_seconds() == seconds);
+    EXPECT(printed_seconds() <
+           1.01 * seconds); /* what is less than a percent faster is not looked at */
     EXPECT_PART(printed, flag);
     run_haswell(arena_printf(own, "%s[1,1,1]", key)); /* for three chunks */
     refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
