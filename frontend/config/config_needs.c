@@ -55,8 +55,7 @@ static bool shards(const Config *c) {
 
 static bool gathers_ahead(const Config *c) {
     ZeroLevel level = c->parallel_parallel_optimizer_config_optimizer_level;
-    return shards(c) && level != ZERO_3 && c->parallel_overlap != OVERLAP_OFF &&
-           c->parallel_config_pipeline_stage <= 1;
+    return shards(c) && level != ZERO_3 && c->parallel_overlap != OVERLAP_OFF;
 }
 
 static bool buckets_given(const Config *c) {

@@ -180,7 +180,7 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double weights = b->held, states = s->probe[c->probe].bytes.states * b->held;
     double rounded = b->held - b->read; /* to half of their bytes */
     double copies = c->zero < 3 && c->micro > 1 ? rounded : 0;
-    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone && c->pp == 1;
+    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
     b->gradients = b->held;
     if (c->zero >= 1) states /= replicas;
     if (c->zero >= 2) b->gradients /= replicas;

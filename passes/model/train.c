@@ -272,8 +272,9 @@ static bool sums_at_end(const Train *t) {
 }
 
 static void run_micro_batches(Train *t, int64_t n) {
-    bool first = zero_gathers_ahead(t->o) || n == 1;
-    bool last = n > 1 && t->o->overlap && pass_stages(t->o) == 1 && sums_at_end(t);
+    bool alone = pass_stages(t->o) == 1;
+    bool first = (alone && zero_gathers_ahead(t->o)) || n == 1;
+    bool last = n > 1 && alone && t->o->overlap && sums_at_end(t);
     if (first) run_once(t, 0);
     int64_t middle = n - first - last;
     if (middle > 0) run_loop(t, first, middle);

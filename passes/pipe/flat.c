@@ -198,15 +198,13 @@ static bool is_ascending(const Run *r) {
     return true;
 }
 
-/* The first and the last micro-batch may have functions of their own, which gather and
- * reduce: another cannot be in their place. */
+/* One that has a function of its own, as hand-written ones may: another cannot be in its place. */
 static void refuse_own(const Flat *p, const Run *r) {
     for (int i = 1; i < r->n; i++)
         if (op_func(r->op[i]) != op_func(r->op[0]))
             fail(EXIT_CONFIG,
                  "schedule %s: chunk %d goes through its micro-batches in another order "
-                 "than theirs; then parallel.overlap must be off, with which no "
-                 "micro-batch gathers parameters or reduces gradients beside its work",
+                 "than theirs, which all must call the same function then",
                  p->s->name, op_func(r->op[0])->chunk);
 }
 

@@ -241,6 +241,15 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
         if ((*op)->nin && is_sent(p, *op) && all_here(p, k, *op)) emit(p, k, *op);
 }
 
+/* Weights are gathered before anything is waited for, in all stages at once: behind a receive each
+ * stage would wait for the gathers of those before it too. */
+static void gather_first(Pipe *p, int k) {
+    for (Op **op = p->stage[k].ops; *op; op++)
+        if (op_has(*op, F_COMM) && (*op)->nin && !p->stage[k].emitted[(*op)->id] &&
+            pipe_collect(p, k, *op) && !p->need->nforeign)
+            pipe_emit(p, k, 0);
+}
+
 static Value *result_of(Pipe *p, int k, Value *v) {
     int from = p->value_stage[v->id];
     if (value_at(p, k, v)) return value_at(p, k, v);
@@ -275,6 +284,7 @@ void pipe_stages_begin(Pipe *p, const Func *step) {
     p->m->stages = p->s->stages;
     list_ops(p);
     for (int k = 0; k < p->s->stages; k++) begin_stage(p, step, k);
+    for (int k = 0; k < p->s->stages; k++) gather_first(p, k);
 }
 
 void pipe_stages_end(Pipe *p) {

@@ -148,8 +148,6 @@ Type zero_type(const Module *m, const PassOptions *o, const Type *flat) {
     return t;
 }
 
-/* Not in a pipeline: each stage would wait for what the gathers of those before it do not hide. */
 bool zero_gathers_ahead(const PassOptions *o) {
-    return o->overlap && !o->gathers_at_end && pass_stages(o) == 1 &&
-           (o->zero_level == 1 || o->zero_level == 2);
+    return o->overlap && !o->gathers_at_end && (o->zero_level == 1 || o->zero_level == 2);
 }

@@ -67,7 +67,7 @@ static const char *words_of(const int *v) {
     int stages = stages_of(v), chunks = 1 + v[CHUNKS], micro = 2 << v[MICRO];
     const char *const schedules[] = {
         "1f1b",           "gpipe",
-        "breadth_first",  own_schedule(stages, chunks, micro, !v[BESIDE]),
+        "breadth_first",  own_schedule(stages, chunks, micro, !v[UNEVEN]),
         "zero_bubble_h1", "zero_bubble_v"};
     Text t = text_new(mem());
     text_add(&t, PC "pipeline_stage %d " PC "pp_interleave_num %d ", stages, chunks);
@@ -133,6 +133,20 @@ TEST_LIMIT(matrix_second_part, 1200) {
 }
 TEST_LIMIT(matrix_third_part, 1200) {
     run_part(2);
+}
+
+/* Backward from the last micro-batch on, with states over replicas and messages beside the work. */
+TEST_LIMIT(another_order_with_overlap, 300) {
+    const char *config = runs_golden_config("gpt2_tiny"), *run = in_temp("run");
+    const char *words =
+        arena_printf(mem(),
+                     PC "pipeline_stage 2 " PC "micro_batch_num 4 " PC "data_parallel 2 "
+                        "--parallel.overlap thread " ZERO_LEVEL(
+                            1) "--parallel.pipeline_config.pipeline_scheduler %s",
+                     own_schedule(2, 1, 4, true));
+    ranks_run(4, config, run, words);
+    ranks_expect_curve("gpt2_tiny", run, words);
+    remove_all(run);
 }
 
 /* ---- messages that are not buffered ---- */
