@@ -123,8 +123,7 @@ int main(int argc, char **argv) {
     peak = *same = fmax(peak, *same);
     double per_second = tokens * (double)steps / seconds, mfu = per_second * flops / peak;
     printf("train_step: %.1f tokens/s, MFU %.3f of the %s peak, %.1f GFLOP/s before or "
-           "after; "
-           "the mark is %.2f, ratio %.2f\n",
+           "after; the mark is %.2f, ratio %.2f\n",
            per_second, mfu, unit, peak / 1e9, mark, mfu / mark);
     compare_with_bound(&needed, after, seconds / (double)steps);
     program_free(p);
