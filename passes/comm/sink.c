@@ -363,11 +363,18 @@ static int uses_in(const Op *op, const Value *v, int *operand) {
     return n;
 }
 
+/* An argument, as it is or rounded. */
+static bool is_given(const Value *v) {
+    const Op *def = v->def;
+    return !def || (op_has(def, F_CAST) && !def->in[0]->def);
+}
+
 /* Of a collective that could start with its function and takes memory when it does: the
  * first op that reads the result, if it is a call that can do it itself. */
 static Op *call_below(const Op *op, int *operand) {
     const Value *v = op->out[0];
-    if (op->in[0]->def || type_bytes(&op->in[0]->ty) >= type_bytes(&v->ty)) return NULL;
+    if (!is_given(op->in[0]) || type_bytes(&op->in[0]->ty) >= type_bytes(&v->ty))
+        return NULL;
     for (Op *at = op->next; at; at = at->next) {
         int n = uses_in(at, v, operand);
         if (!n) continue;

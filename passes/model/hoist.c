@@ -5,7 +5,10 @@
  * Only where every run sees the same argument or slices of it. Slices that a step takes once, as
  * one of a single micro-batch does, are left: each is rounded in forward and again in backward,
  * which takes a hundredth of a step, and no copy of all weights is kept between the two. What is
- * split over ranks, or stored by them in parts, is rounded before. */
+ * split over ranks, or stored by them in parts, is rounded before. What an entry gathers for readers
+ * that all round it is rounded before it is gathered: half of the bytes, the same bits.
+ *     %a = reshard %w : f32[6,6]; %b = cast %a : bf16[6,6]      %w: f32[6,6:dp]
+ *  -> %c = cast %w : bf16[6,6:dp]; %b = reshard %c : bf16[6,6] */
 #include "passes/passes.h"
 
 typedef struct Calls { /* of one function */
@@ -71,13 +74,17 @@ static bool is_passing(const Module *m, const Func *f, const Calls *c, int i) {
     return true;
 }
 
-/* The first op that rounds argument i; NULL: none. */
-static Op *rounds(const Func *f, int i) {
+static bool is_rounding(const Op *op) {
+    if (!op_has(op, F_CAST)) return false;
+    DType from = op->in[0]->ty.dt, to = op->out[0]->ty.dt;
+    return dtype_is_float(from) && dtype_is_float(to) &&
+           dtype_bytes[to] < dtype_bytes[from];
+}
+
+/* The first op that rounds v; NULL: none. */
+static Op *rounds(const Func *f, const Value *v) {
     for (Op *op = f->first; op; op = op->next)
-        if (op_has(op, F_CAST) && op->in[0] == f->arg[i] &&
-            dtype_is_float(op->in[0]->ty.dt) && dtype_is_float(op->out[0]->ty.dt) &&
-            dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt])
-            return op;
+        if (is_rounding(op) && op->in[0] == v) return op;
     return NULL;
 }
 
@@ -91,14 +98,28 @@ static Value *rounded(Op *before, Value *v, DType to) {
     return made;
 }
 
+/* Is it read by casts to this type alone? */
+static bool is_read_as(const Func *f, const Value *v, DType to) {
+    int casts = 0;
+    for (const Op *op = f->first; op; op = op->next)
+        casts += op_has(op, F_CAST) && op->in[0] == v && op->out[0]->ty.dt == to;
+    return casts == value_uses(f, v);
+}
+
+static void drop_casts(Func *f, const Value *v, DType to, Value *narrow) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        if (!op_has(op, F_CAST) || op->in[0] != v || op->out[0]->ty.dt != to) continue;
+        func_replace(f, op->out[0], narrow);
+        op_remove(op);
+    }
+}
+
 /* All casts of the argument to this type go; false: it stays in the function, since a stack
  * would have to be handed on twice. */
 static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
     Value *arg = f->arg[i];
-    int casts = 0;
-    for (const Op *op = f->first; op; op = op->next)
-        casts += op_has(op, F_CAST) && op->in[0] == arg && op->out[0]->ty.dt == to;
-    bool alone = casts == value_uses(f, arg);
+    bool alone = is_read_as(f, arg, to);
     if (!alone && is_sliced(c, i)) return false;
     Value *narrow = arg;
     if (!alone) {
@@ -113,12 +134,7 @@ static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
         else
             op_add_operand(c->op[k], v);
     }
-    for (Op *op = f->first, *next; op; op = next) {
-        next = op->next;
-        if (!op_has(op, F_CAST) || op->in[0] != arg || op->out[0]->ty.dt != to) continue;
-        func_replace(f, op->out[0], narrow);
-        op_remove(op);
-    }
+    drop_casts(f, arg, to, narrow);
     narrow->ty.dt = to;
     return true;
 }
@@ -152,14 +168,32 @@ static void hoist_func(Arena *mem, Module *m, Func *f, const PassOptions *o) {
             round_late(f, i);
             continue;
         }
-        Op *op = rounds(f, i);
-        while (op && hoist_argument(f, &c, i, op->out[0]->ty.dt)) op = rounds(f, i);
+        Op *op = rounds(f, f->arg[i]);
+        while (op && hoist_argument(f, &c, i, op->out[0]->ty.dt))
+            op = rounds(f, f->arg[i]);
     }
+}
+
+/* A sum over ranks that is still to be made is not rounded before. */
+static void round_before(Func *f, Op *op) {
+    Value *v = op->out[0], *from = op->in[0];
+    const Op *cast = rounds(f, v);
+    if (!cast || from->ty.pending || from->ty.open_sum) return;
+    DType to = cast->out[0]->ty.dt;
+    if (!is_read_as(f, v, to)) return;
+    op->in[0] = rounded(op, from, to);
+    drop_casts(f, v, to, v);
+    v->ty.dt = to;
 }
 
 void pass_hoist(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    for (int i = 0; order[i]; i++) hoist_func(mem, m, order[i], o);
+    for (int i = 0; order[i]; i++) {
+        Func *f = order[i];
+        hoist_func(mem, m, f, o);
+        for (Op *op = f->first; op && func_is_entry(f); op = op->next)
+            if (op->kind == OP_reshard) round_before(f, op);
+    }
     arena_free(mem);
 }
