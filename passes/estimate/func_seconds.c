@@ -105,6 +105,8 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
 
 /* ---- time ---- */
 
+static FuncTime run_seconds(const Timing *k, int func, double in_flight);
+
 void func_time_drain(FuncTime *t) {
     double idle = t->issue - t->queued;
     if (idle > 0 && !(t->all > 0)) {
@@ -153,6 +155,14 @@ static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row
         wait_for_messages(c, c->sending - c->t.all);
 }
 
+double clock_in_flight(const OpClock *c) {
+    return MAX(0, c->sending - c->t.all);
+}
+
+void clock_wait_in_flight(OpClock *c) {
+    wait_for_messages(c, clock_in_flight(c));
+}
+
 /* What of it cannot be hidden costs compute its time. */
 static void add_arrival(OpClock *c, const Timing *k, const OpSize *s) {
     int i = 0;
@@ -166,11 +176,23 @@ static void add_arrival(OpClock *c, const Timing *k, const OpSize *s) {
     c->t.hidden += k->m->hidden * beside;
 }
 
+static void add_runs(FuncTime *t, const FuncTime *run, double times) {
+    t->all += times * run->all;
+    t->hidden += times * run->hidden;
+    for (int i = 0; i < WORK_KINDS; i++) t->kind[i] += times * run->kind[i];
+}
+
+/* The first run has what is in flight before its own messages; a function has nothing in flight
+ * when it returns. */
 static void add_call(OpClock *c, const Timing *k, const OpSize *s) {
     const FuncTime *callee = &k->func[s->callee];
-    c->t.all += s->times * callee->all;
-    c->t.hidden += s->times * callee->hidden;
-    for (int i = 0; i < WORK_KINDS; i++) c->t.kind[i] += s->times * callee->kind[i];
+    double times = s->times, in_flight = clock_in_flight(c);
+    if (in_flight > 0 && times >= 1) {
+        FuncTime first = run_seconds(k, s->callee, in_flight);
+        add_runs(&c->t, &first, 1);
+        times--;
+    }
+    add_runs(&c->t, callee, times);
 }
 
 void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
@@ -191,6 +213,16 @@ void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
     }
 }
 
+/* One run, begun when what its callers have begun is in flight for so long. Calls are no deeper than
+ * MAX_CALL_DEPTH. */
+static FuncTime run_seconds(const Timing *k, int func, double in_flight) {
+    const OpSizes *s = &k->sizes->func[func];
+    OpClock c = {.sending = in_flight};
+    for (int i = 0; i < s->n; i++) clock_add(&c, k, s, i);
+    func_time_drain(&c.t);
+    return c.t;
+}
+
 void clock_wait(OpClock *c, double seconds) {
     c->sending -= seconds;
     for (int i = 0; i < c->nlate; i++) {
@@ -204,11 +236,7 @@ void clock_wait(OpClock *c, double seconds) {
 FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t) {
     FuncTime *of = NEW_ARRAY(mem, FuncTime, (size_t)f->n + 1);
     t->func = of;
-    for (int i = 0; i < f->n; i++) {
-        OpClock c = {0};
-        for (int k = 0; k < f->func[i].n; k++) clock_add(&c, t, &f->func[i], k);
-        func_time_drain(&c.t);
-        of[i] = c.t;
-    }
+    t->sizes = f;
+    for (int i = 0; i < f->n; i++) of[i] = run_seconds(t, i, 0);
     return of;
 }

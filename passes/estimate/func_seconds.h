@@ -33,6 +33,7 @@ typedef struct Timing {
     const MachineRank *rank;
     const GroupShape *shape; /* by set of axes */
     const FuncTime *func;    /* of callees */
+    const FuncSizes *sizes;  /* the same */
     double stretch; /* of compute, by ranks of the stage that share cores; 1: none do */
 } Timing;
 /* Of a collective alone. */
@@ -61,9 +62,14 @@ typedef struct OpClock {
 } OpClock;
 void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row);
 
+/* Seconds until the messages that are in flight are there. */
+double clock_in_flight(const OpClock *c);
+/* The row goes on when they are. */
+void clock_wait_in_flight(OpClock *c);
+
 /* Time passes that is not on the clock; collectives in flight go on. */
 void clock_wait(OpClock *c, double seconds);
 
-/* Of all functions; t->func is set to it. */
+/* Of all functions with nothing in flight; t->func and t->sizes are set. */
 FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t);
 #endif

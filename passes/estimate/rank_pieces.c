@@ -108,7 +108,7 @@ static void begin_collective(RankWalk *w, Lanes *l, const RankPiece *p, double *
 
 static bool run_collective(RankWalk *w, Lanes *l, const RankPiece *p) {
     int func = l->frame[l->depth - 1].func;
-    double *queued = l->queued[func], *sending = l->sending[func];
+    double *queued = l->queued[func], *sending = l->sending;
     const int *of = l->groups[p->axes].of;
     double waits = 0, messages = 0;
     meet(w, l, p, sending);
@@ -154,15 +154,14 @@ static bool run_arrive(RankWalk *w, Lanes *l, const RankPiece *p) {
     return true;
 }
 
-void rank_enter(RankWalk *w, Lanes *l, int func, int64_t times) {
-    size_t bytes = (size_t)w->run->ranks * sizeof(double);
-    if (l->sending[func]) memset(l->sending[func], 0, bytes);
+void rank_enter(Lanes *l, int func, int64_t times) {
     l->frame[l->depth++] =
         (Frame){.func = func, .left = times, .under_way = l->nunder_way};
 }
 
 static bool run_call(RankWalk *w, Lanes *l, const RankPiece *p) {
-    if (p->times > 0) rank_enter(w, l, p->callee, p->times);
+    (void)w;
+    if (p->times > 0) rank_enter(l, p->callee, p->times);
     return true;
 }
 
@@ -195,10 +194,20 @@ static void leave_mail(RankWalk *w, int message) {
 
 static bool run_send(RankWalk *w, Lanes *l, const RankPiece *p) {
     Mail *m = mail_of(w, p->message);
-    memcpy(m->sent, l->clock, (size_t)w->run->ranks * sizeof *m->sent);
+    for (int r = 0; r < w->run->ranks; r++)
+        m->sent[r] = l->sending ? MAX(l->clock[r], l->sending[r]) : l->clock[r];
     memcpy(m->late, l->late, (size_t)w->run->ranks * sizeof *m->late);
     w->box[p->message].is_sent = true;
     return true;
+}
+
+/* What waits for a message waits for the collectives before it. */
+static void wait_in_flight(RankWalk *w, Lanes *l) {
+    for (int r = 0; r < w->run->ranks && l->sending; r++) {
+        double wait = MAX(0, l->sending[r] - l->clock[r]);
+        w->out->sums.messages += wait;
+        wait_for(l, r, wait);
+    }
 }
 
 /* A message is on its way when both ends are at it. */
@@ -210,6 +219,7 @@ static bool run_receive(RankWalk *w, Lanes *l, const RankPiece *p) {
     MailBox *box = &w->box[p->message];
     if (!box->is_sent) return false;
     Mail *m = mail_of(w, p->message);
+    wait_in_flight(w, l);
     draw(w, l, j, PURPOSE_MESSAGE, run->ranks);
     for (int r = 0; r < run->ranks; r++) {
         double factor = (delay ? delay[r].factor : 1) * (j ? w->draw[r] : 1);
@@ -235,6 +245,7 @@ static bool run_receive(RankWalk *w, Lanes *l, const RankPiece *p) {
 static bool run_sent(RankWalk *w, Lanes *l, const RankPiece *p) {
     if (!w->box[p->message].is_there) return false;
     const Mail *m = w->box[p->message].mail;
+    wait_in_flight(w, l);
     for (int r = 0; r < w->run->ranks; r++) {
         double wait = MAX(0, m->sent[r] - l->clock[r]);
         double own = MIN(wait, m->sent[r] - m->taken[r]);

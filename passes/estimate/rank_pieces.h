@@ -49,8 +49,9 @@ typedef struct Lanes { /* the ranks of a stage */
     const double *factor;
     const SlowOfStage *slow;
     const RankGroups *groups;
-    double **queued,
-        **sending;  /* by function, where there is a queue, and late collectives */
+    double **queued; /* by function, where there is a queue */
+    double *
+        sending; /* by rank: until when late collectives are in flight; NULL: there are none */
     Begun **begun;  /* by slot */
     int *under_way; /* slots, those of the last frame behind those of its callers */
     int nunder_way;
@@ -78,7 +79,7 @@ typedef struct RankWalk {
 
 /* The piece at which the last frame is, on all ranks of the stage; false: a message is missing. */
 bool rank_piece_run(RankWalk *w, Lanes *l, const RankPiece *p);
-void rank_enter(RankWalk *w, Lanes *l, int func, int64_t times); /* a frame more */
+void rank_enter(Lanes *l, int func, int64_t times); /* a frame more */
 /* A rank has waited for another: its lateness is that one's. */
 void rank_take_late(RankWalk *w, Cause *mine, const Cause *theirs, double waited);
 

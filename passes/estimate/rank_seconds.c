@@ -54,7 +54,7 @@ static void end_run(RankWalk *w, Lanes *l) {
     note_run(w, l, &f, f.left > 1);
     if (f.left > 1) {
         int event = l->frame[l->depth].event;
-        rank_enter(w, l, f.func, f.left - 1);
+        rank_enter(l, f.func, f.left - 1);
         l->frame[l->depth - 1].event = event;
     } else if (l->depth == 1) {
         Frame *entry = &l->frame[0];
@@ -98,7 +98,6 @@ static Lanes lanes_new(Arena *mem, const RankRun *run, int stage) {
     l.slow = &run->slow[stage];
     l.groups = run->groups[stage];
     l.queued = NEW_ARRAY(mem, double *, funcs);
-    l.sending = NEW_ARRAY(mem, double *, funcs);
     l.begun = NEW_ARRAY(mem, Begun *, (size_t)p->slots + 1);
     for (int s = 0; s < p->slots; s++) l.begun[s] = NEW_ARRAY(mem, Begun, n);
     l.under_way = NEW_ARRAY(mem, int, (size_t)p->slots + 1);
@@ -106,7 +105,7 @@ static Lanes lanes_new(Arena *mem, const RankRun *run, int stage) {
         if (!p->func[f].communicates) continue;
         if (run->p->parts.machine->issue_seconds > 0)
             l.queued[f] = NEW_ARRAY(mem, double, n);
-        if (p->func[f].begins) l.sending[f] = NEW_ARRAY(mem, double, n);
+        if (p->func[f].begins && !l.sending) l.sending = NEW_ARRAY(mem, double, n);
     }
     l.frame = NEW_ARRAY(mem, Frame, funcs);
     return l;
@@ -171,7 +170,7 @@ RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, RankShow sh
     w.who = NEW_ARRAY(own, int, n);
     for (int s = 0; s < parts->stages; s++) {
         w.lanes[s] = lanes_new(own, run, s);
-        rank_enter(&w, &w.lanes[s], run->p->stage[s].entry, 1);
+        rank_enter(&w.lanes[s], run->p->stage[s].entry, 1);
     }
     steps_of_stages(&w);
     end_step(&w);

@@ -76,7 +76,8 @@ static Piece message_piece(const Worker *w, const Op *op) {
 }
 
 /* Work between messages and tasks is one piece, a task is one, a message is one. They are made
- * one by one, as collectives that were begun go on while a message is waited for. */
+ * one by one, as collectives that were begun go on while a message is waited for, which comes
+ * behind them. */
 static void next_piece(Worker *w) {
     const FuncSizes *sizes = &w->parts->sizes;
     int nth = w->parts->entry->nth;
@@ -84,6 +85,7 @@ static void next_piece(Worker *w) {
         const Op *op = w->op;
         bool message = w->parts->message[op->id] >= 0, task = op_is_task(op);
         int row = sizes->row[nth][op->id];
+        if (message && op->kind != OP_send) clock_wait_in_flight(&w->clock);
         if ((message || task) && take_work(w, NULL)) return;
         if (message) w->piece = message_piece(w, op);
         if (row >= 0) clock_add(&w->clock, &w->parts->timing, &sizes->func[nth], row);
@@ -157,7 +159,7 @@ static void end_piece(Race *k, Worker *w) {
         note_work(k, w, p);
         clock_wait(&w->clock, p->issued);
     } else if (p->kind == PIECE_SEND) {
-        k->way[p->message].sent = k->now;
+        k->way[p->message].sent = k->now + clock_in_flight(&w->clock);
         set_off(k, p->message);
     } else {
         w->t->waiting += waited;

@@ -301,18 +301,61 @@ TEST(stages_wait_for_messages) {
     "  %s = arrive %h, %g : f32[1000000]\n"                                              \
     "  %y = dot %x, %w {mk,kn->mn} : f32[100,100]\n  return %y, %s\n}"
 
-/* 6 ms of a collective pass while the 17.16 of the message do; with a message of 1.16 alone
- * 4.84 are left. */
+#define SENDS_AT_ONCE                                                                    \
+    "(%y: f32[100,400]) -> (f32[100,400]) {\n"                                           \
+    "  %t = send %y {to=1; message=0} : i32[]\n  sent %t, %y {to=1; message=0}\n"        \
+    "  return %y\n}"
+
+/* 6 ms of a collective pass while the product of the other stage does; one of 1.16 that is ready is
+ * taken behind it. */
 TEST(late_collectives_go_on_while_a_stage_waits) {
-    static const char sends[] =
-        "(%y: f32[100,400]) -> (f32[100,400]) {\n"
-        "  %t = send %y {to=1; message=0} : i32[]\n  sent %t, %y {to=1; message=0}\n"
-        "  return %y\n}";
     Machine m = slow_machine(4);
     const Func *slow[] = {entry_of("dp=2", SENDS, 0), entry_of("dp=2", TAKES_LATE, 1)};
-    const Func *fast[] = {entry_of("dp=2", sends, 0), entry_of("dp=2", TAKES_LATE, 1)};
+    const Func *fast[] = {entry_of("dp=2", SENDS_AT_ONCE, 0),
+                          entry_of("dp=2", TAKES_LATE, 1)};
     EXPECT_NEAR(1e3 * step_seconds(mem(), &m, slow, 2, 1).seconds, 16 + 1.16 + 8, 1e-9);
-    EXPECT_NEAR(1e3 * step_seconds(mem(), &m, fast, 2, 1).seconds, 6 + 8, 1e-9);
+    EXPECT_NEAR(1e3 * step_seconds(mem(), &m, fast, 2, 1).seconds, 6 + 1.16 + 8, 1e-9);
+}
+
+/* The message sets off behind the 6 ms, though its stage has gone on. */
+TEST(messages_are_sent_behind_late_collectives) {
+    static const char sends[] =
+        "(%y: f32[100,400], %x: f32[100,200], %w: f32[200,400], %g: f32[1000000]) -> "
+        "(f32[100,400], f32[1000000]) {\n"
+        "  %h = all_reduce %g {axis=\"dp\"; late=1} : f32[1000000]\n"
+        "  %t = send %y {to=1; message=0} : i32[]\n"
+        "  %z = dot %x, %w {mk,kn->mn} : f32[100,400]\n"
+        "  sent %t, %y {to=1; message=0}\n"
+        "  %s = arrive %h, %g : f32[1000000]\n"
+        "  return %z, %s\n}";
+    Machine m = slow_machine(4);
+    const Func *entry[] = {entry_of("dp=2", sends, 0), entry_of("dp=2", TAKES, 1)};
+    StepTime t = step_seconds(mem(), &m, entry, 2, 1);
+    EXPECT_NEAR(1e3 * t.stage[0].end, 16, 1e-9);
+    EXPECT_NEAR(1e3 * t.stage[1].end, 6 + 1.16 + 8, 1e-9);
+}
+
+/* A function that computes for 16 ms and then sends for 6 is not held up by 6 ms that its caller has in
+ * flight; one that sends first is, in its first run. */
+TEST(messages_of_a_call_wait_for_those_of_its_caller) {
+    static const char text[] =
+        "module @t mesh(dp=2) level(fused)\n"
+        "func @step:step(%%x: f32[100,200], %%w: f32[200,400], %%g: f32[1000000]) -> "
+        "(f32[100,200], f32[1000000]) {\n"
+        "  %%h = all_reduce %%g {axis=\"dp\"; late=1} : f32[1000000]\n"
+        "  %%y = call %%x, %%w, %%g {fn=@f; times=2; carry=1; each=0} : f32[100,200]\n"
+        "  %%s = arrive %%h, %%g : f32[1000000]\n  return %%y, %%s\n}\n"
+        "func @f(%%x: f32[100,200], %%w: f32[200,400], %%g: f32[1000000]) -> "
+        "(f32[100,200]) {\n%s%s%s  return %%x\n}\n";
+    static const char sends[] = "  %h = all_reduce %g {axis=\"dp\"} : f32[1000000]\n";
+    Machine m = slow_machine(2);
+    for (int first = 0; first < 2; first++) {
+        const char *t =
+            arena_printf(mem(), text, first ? sends : "", PRODUCT, first ? "" : sends);
+        const Func *entry = module_parse(mem(), "step.ir", t, strlen(t))->first;
+        EXPECT_NEAR(1e3 * step_seconds(mem(), &m, &entry, 1, 1).seconds,
+                    2 * (16 + 6) + (first ? 6 : 0), 1e-9);
+    }
 }
 
 TEST(stages_share_cores_while_both_compute) {
