@@ -1,5 +1,6 @@
 /* cost.c - see cost.h. */
 #include "passes/comm/cost.h"
+#include <math.h>
 
 Cost cost_new(Arena *mem, const Module *m, const PassOptions *o) {
     const Mesh *mesh = &m->mesh;
@@ -11,23 +12,39 @@ Cost cost_new(Arena *mem, const Module *m, const PassOptions *o) {
 }
 
 /* The cost of functions is computed callees first and looked up here. */
+static const FuncCost *cost_of_callee(const Cost *c, const Op *op) {
+    const Func *callee = op_callee(op);
+    if (!callee || callee->role == ROLE_KERNEL) return NULL;
+    const FuncCost *at = c->func;
+    while (at && at->f != callee) at = at->next;
+    return at;
+}
+
 double cost_of(const Cost *c, const Op *op) {
     unsigned flags = optab[op->kind].flags;
-    const Func *callee = op_callee(op);
     if (flags & (F_COMM | F_VIEW)) return 0;
-    if (callee && callee->role != ROLE_KERNEL) {
-        for (const FuncCost *at = c->func; at; at = at->next)
-            if (at->f == callee) return at->seconds * (double)call_of(op).times;
-    }
+    const FuncCost *callee = cost_of_callee(c, op);
+    if (callee) return callee->seconds * (double)call_of(op).times;
     if (!flag_products(flags)) return next_to_nothing_seconds;
     OpSize size = op_size(c->mem, op, true, NULL);
     return op_size_seconds(c->m, c->rank, &size);
 }
 
+double cost_before_wait(const Cost *c, const Op *op) {
+    const FuncCost *callee = cost_of_callee(c, op);
+    if (callee) return call_of(op).times ? callee->before_wait : INFINITY;
+    bool waits = op_has(op, F_COMM) ? !op_int(op, "late", 0)
+                                    : op_has(op, F_EFFECT) || op->kind == OP_arrive;
+    return waits ? 0 : INFINITY;
+}
+
 void cost_add(Cost *c, const Func *f) {
     FuncCost *of = NEW(c->mem, FuncCost);
-    *of = (FuncCost){.f = f, .next = c->func};
-    for (const Op *op = f->first; op; op = op->next) of->seconds += cost_of(c, op);
+    *of = (FuncCost){.f = f, .next = c->func, .before_wait = INFINITY};
+    for (const Op *op = f->first; op; op = op->next) {
+        of->before_wait = MIN(of->before_wait, of->seconds + cost_before_wait(c, op));
+        of->seconds += cost_of(c, op);
+    }
     c->func = of;
 }
 

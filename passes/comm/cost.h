@@ -6,7 +6,7 @@
 
 typedef struct FuncCost {
     const Func *f;
-    double seconds;
+    double seconds, before_wait;
     struct FuncCost *next;
 } FuncCost;
 
@@ -19,12 +19,15 @@ typedef struct Cost {
 } Cost;
 /* For programs on the mesh of m, a stage of o->stages. The memory lives as long as it. */
 Cost cost_new(Arena *mem, const Module *m, const PassOptions *o);
-/* Adds f, whose callees were added before. */
+/* Adds f, whose callees were added before, in place of what was added of it. */
 void cost_add(Cost *c, const Func *f);
 /* Seconds of an op with all runs of its loop. Only products count: ops that move memory alone
  * compete with messages for it, and take next to nothing, but never 0, as collectives and
  * views do. */
 double cost_of(const Cost *c, const Op *op);
+/* Of them those before it waits for messages, of which one that has been begun goes first; INFINITY: it
+ * does not wait. Collectives that are not late do. */
+double cost_before_wait(const Cost *c, const Op *op);
 /* Seconds of sending these collectives, which have the same kind and axes, as one message. */
 double cost_to_send(const Cost *c, int n, const Op *const *op);
 /* Seconds that a message of the collective takes to start. */

@@ -15,6 +15,7 @@ typedef struct Overlap {
     Func *f;
     const Cost *known;
     bool always; /* whether it pays or not */
+    int stages;
 } Overlap;
 
 static double seconds_of(const Overlap *o, const Op *op) {
@@ -27,36 +28,43 @@ static bool is_urgent(const Overlap *o, const Op *op, const Window *w) {
     return w->work <= (o->always ? 0 : seconds_of(o, op) / 4);
 }
 
-/* Will the op, in the window of another, be waited for at once? Messages go one after the other,
- * so one that starts before it delays it. */
-static bool waits_at_once(const Overlap *o, const Op *at) {
-    if (!op_has(at, F_COMM) || op_int(at, "late", 0)) return false;
-    Window w = window_of(o->known, at);
-    return is_urgent(o, at, &w);
+/* Seconds of an op in the window of another before it waits for messages; INFINITY: it does not.
+ * They go one after the other, so one that starts before it delays it. */
+static double before_wait(const Overlap *o, const Op *at) {
+    if (op_has(at, F_COMM) && !op_int(at, "late", 0)) {
+        Window w = window_of(o->known, at);
+        return is_urgent(o, at, &w) ? 0 : INFINITY;
+    }
+    return at->kind == OP_arrive ? INFINITY : cost_before_wait(o->known, at);
 }
 
 /* The first op after which least of it is exposed (NULL: the start of the function): that is what
- * the work up to the next urgent collective, or else to its use, does not hide. */
+ * the work up to the next op that waits for messages, or else to its use, does not hide. Behind a
+ * message of another stage each stage hands on to the next what it has waited. */
 static Op *least_exposed(const Overlap *o, const Op *op, const Window *w) {
     double seconds = seconds_of(o, op), least = INFINITY, work = 0;
+    int waiting = 1;
     Op *best = w->ready, *from = w->ready;
     for (Op *at = from ? from->next : o->f->first;; at = at->next) {
         bool end = !at || at == w->use;
         if (!end && window_moves(w, op, at)) continue;
-        if (end || waits_at_once(o, at)) {
-            double exposed = MAX(0, seconds - work);
+        double before = end ? 0 : before_wait(o, at);
+        if (before < INFINITY) {
+            double exposed = waiting * MAX(0, seconds - work - before);
             if (exposed < least) least = exposed, best = from;
             from = at;
             work = 0;
+            if (!end && op_has(at, F_EFFECT)) waiting = o->stages;
+        } else {
+            work += cost_of(o->known, at);
         }
         if (end) return best;
-        work += cost_of(o->known, at);
     }
 }
 
 /* The op after which it starts (NULL: the start of the function). What gives more memory
- * than it takes starts as early as it can; else as late as hides it: behind twice as much work as
- * it takes, since both are estimates, or as much right behind one that is waited for at once. */
+ * than it takes starts as early as it can; else as late as hides it: before twice as much work as
+ * it takes, since both are estimates, or as much right behind one that waits for messages. */
 static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     int64_t in = 0, out = 0;
     double enough = 2 * seconds_of(o, op), work = 0;
@@ -65,8 +73,10 @@ static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     if (out <= in) return least_exposed(o, op, w);
     for (Op *at = w->use ? w->use->prev : o->f->last; at != w->ready; at = at->prev) {
         if (window_moves(w, op, at)) continue;
-        if (2 * work >= enough && waits_at_once(o, at)) return at;
-        work += cost_of(o->known, at);
+        double before = before_wait(o, at);
+        bool waits = before < INFINITY;
+        if (waits && 2 * work >= enough) return at;
+        work = waits ? before : work + cost_of(o->known, at);
         if (work >= enough) return at->prev;
     }
     return least_exposed(o, op, w);
@@ -152,8 +162,9 @@ static void visit(Overlap *o, Op *op) {
     op_set_int(op, "late", 1);
 }
 
-static void overlap_func(Arena *mem, Func *f, const Cost *known, bool always) {
-    Overlap o = {.mem = mem, .f = f, .known = known, .always = always};
+static void overlap_func(Arena *mem, Func *f, const Cost *known, bool always,
+                         int stages) {
+    Overlap o = {.mem = mem, .f = f, .known = known, .always = always, .stages = stages};
     Op **list = NEW_ARRAY(mem, Op *, (size_t)f->nops + 1);
     int n = 0;
     for (Op *op = f->first; op; op = op->next) {
@@ -171,7 +182,7 @@ void pass_overlap(Module *m, const PassOptions *o) {
     for (int i = 0; order[i]; i++) {
         if (order[i]->role == ROLE_KERNEL) continue;
         func_number(order[i]);
-        overlap_func(mem, order[i], &known, o->overlap > 1);
+        overlap_func(mem, order[i], &known, o->overlap > 1, pass_stages(o));
         cost_add(&known, order[i]);
     }
     arena_free(mem);
