@@ -374,11 +374,12 @@ static void shard_gradients(Train *t) {
     }
 }
 
-/* The gradient of a parameter that several stages read is the sum of theirs. */
-static void add_same(Train *t) {
+/* The gradient of a parameter that several chunks read is the sum of theirs: of those on one stage
+ * before it is summed over the copies, of the rest behind that. */
+static void add_same(Train *t, bool on_one_stage) {
     for (int k = 0; k < t->nparam; k++) {
         int of = t->same[k];
-        if (of < 0) continue;
+        if (of < 0 || (stage_of(t, k) == stage_of(t, of)) != on_one_stage) continue;
         Value *sum = build1(&t->b, OP_add, NULL, t->sum[of + 1], t->sum[k + 1], NULL);
         t->sum[of + 1] = build_named(&t->b, t->sum[of + 1]->name, sum);
     }
@@ -501,8 +502,9 @@ void pass_train(Module *m, const PassOptions *o) {
     int64_t n = MAX(o->micro_batches, 1);
     t.value[t.grad->narg - 1] = loss_gradient(&t, n * t.parts);
     run_micro_batches(&t, n);
+    add_same(&t, true);
     shard_gradients(&t);
-    add_same(&t);
+    add_same(&t, false);
     func_ret(t.step, t.sum[0], -1);
     if (t.optimizer)
         update_all(&t);

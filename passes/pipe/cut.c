@@ -7,9 +7,9 @@
  * ops that begin a chunk (marks.h), these count instead. What can be made again from data and
  * constants, and views of parameters, is made in each chunk that reads it. A stacked parameter
  * becomes one argument for each chunk: `tensor` is its name and `first` its first row there. A
- * parameter that chunks of several stages read is an argument for each of them; `same` names
- * that of the first stage, and pass train adds their gradients up. The module means what it
- * meant. */
+ * parameter that chunks of several stages read is an argument for each of them, in training for each
+ * chunk, as its gradients of a micro-batch are made at different times; `same` names that of the
+ * first, and pass train adds their gradients up. The module means what it meant. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/layers.h"
@@ -252,16 +252,17 @@ static void fill_chunk(Cut *k, int c, Value **result, int *nresults) {
     }
 }
 
-/* The argument by which a stage has the parameter or cache. */
-static Value *argument_of_stage(Cut *k, Value *v, int stage) {
+/* The argument by which a chunk has the parameter or cache. */
+static Value *argument_of_chunk(Cut *k, Value *v, int chunk) {
     Func *f = k->f;
-    int owner = func_arg_stage(f, v->nth);
+    int owner = func_arg_stage(f, v->nth), stage = k->schedule->stage_of[chunk];
+    bool shares = !schedule_has_backward(k->schedule);
     if (owner < 0) func_arg_set_int(f, v->nth, "stage", stage);
-    if (owner < 0 || owner == stage) return v;
-    for (int i = 0; i < f->narg; i++)
+    if (owner < 0 || (shares && owner == stage)) return v;
+    for (int i = 0; i < f->narg && shares; i++)
         if (func_arg_stage(f, i) == stage && func_arg_same(f, i) == v->nth)
             return f->arg[i];
-    const char *name = arena_printf(k->m->mem, "%s#stage%d", v->name, stage);
+    const char *name = arena_printf(k->m->mem, "%s#chunk%d", v->name, chunk);
     const Attr *attrs = f->arg_attr[v->nth];
     Value *copy = func_arg(f, name, v->ty);
     f->arg_attr[copy->nth] = attr_copy(k->m->mem, attrs);
@@ -273,14 +274,11 @@ static Value *argument_of_stage(Cut *k, Value *v, int stage) {
 static void call_chunk(Cut *k, int c, Value **result, int nresults) {
     Func *f = k->f, *body = k->body[c];
     Builder b = build_at_end(f);
-    int stage = k->schedule->stage_of[c];
     for (int i = 0; i < body->narg; i++) {
         Value *v = k->in[c][i];
         bool stored =
             layers_is_param(f, v) || (!v->def && func_result_over(f, v->nth) >= 0);
-        k->in[c][i] = v->def   ? k->now[v->id]
-                      : stored ? argument_of_stage(k, v, stage)
-                               : v;
+        k->in[c][i] = v->def ? k->now[v->id] : stored ? argument_of_chunk(k, v, c) : v;
     }
     Op *call = build_call(&b, body, body->narg, k->in[c]);
     for (int i = 0; i < nresults; i++) {

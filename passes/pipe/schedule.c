@@ -231,11 +231,19 @@ const int64_t *schedule_even_layers(Arena *mem, int64_t layers, int chunks) {
 
 /* ---- what it means ---- */
 
-bool schedule_has_halves(const PipeSchedule *s) {
+static bool has_task(const PipeSchedule *s, TaskKind kind) {
     for (int k = 0; k < s->stages; k++)
         for (int i = 0; i < s->stage[k].n; i++)
-            if (s->stage[k].task[i].kind == TASK_WEIGHTS) return true;
+            if (s->stage[k].task[i].kind == kind) return true;
     return false;
+}
+
+bool schedule_has_halves(const PipeSchedule *s) {
+    return has_task(s, TASK_WEIGHTS);
+}
+
+bool schedule_has_backward(const PipeSchedule *s) {
+    return has_task(s, TASK_BACKWARD) || schedule_has_halves(s);
 }
 
 int schedule_in_flight(const PipeSchedule *s, int stage) {

@@ -71,8 +71,9 @@ PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like);
  * before forward. */
 PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int micro);
 void schedule_print(const PipeSchedule *s, Text *out);
-/* Are gradients of weights tasks of their own? */
+/* Are gradients of weights tasks of their own? Are there gradients at all? */
 bool schedule_has_halves(const PipeSchedule *s);
+bool schedule_has_backward(const PipeSchedule *s);
 /* "3F7" */
 const char *task_text(Arena *mem, Task t);
 /* Micro-batches whose activations a stage has at most at a time: forward done, backward (or
