@@ -7,7 +7,9 @@
  * The first half is what its results need; the rest is the second, which is handed what it
  * reads of the first (%k). Calls in the body, a loop over layers, are taken apart before: what
  * the second loop reads comes out of the first one stacked. An op that would have the first
- * half hand on a value much larger than its results stays in the first. */
+ * half hand on a value much larger than its results stays in the first, and so does one, not a product,
+ * that makes less of what it alone reads (a sum over rows, a rounding); what is widened is handed on
+ * narrow and widened again. */
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
 
@@ -47,6 +49,7 @@ typedef struct Body { /* of a copy of a function */
     int nvalues, nops, value_cap, op_cap; /* of the arrays by id */
     bool *needed;   /* by value id: read in the first half, or a result of it */
     bool *in_first; /* by op id */
+    bool *again;    /* by op id: of the first half, made again in the second */
     bool *whole;    /* by op id: a call that stays as it is */
     Value **handed; /* values that the second half reads of the first */
     Value **map;    /* by value id: the value in the half that is being made */
@@ -71,6 +74,7 @@ static void make_room(Body *b, int nout) {
     if (b->nops + 1 > b->op_cap) {
         b->op_cap = 2 * (b->nops + 1);
         b->in_first = longer(b, b->in_first, b->nops, b->op_cap);
+        b->again = longer(b, b->again, b->nops, b->op_cap);
         b->whole = longer(b, b->whole, b->nops, b->op_cap);
     }
     if (b->nvalues + nout > b->value_cap) {
@@ -146,7 +150,7 @@ static void mark_first(Body *b) {
 
 /* Must the second half be handed the value, if it reads it? */
 static bool is_of_first(const Body *b, const Value *v) {
-    if (v->def) return b->in_first[v->def->id];
+    if (v->def) return b->in_first[v->def->id] && !b->again[v->def->id];
     return v->nth < b->to->carry && b->to->want[v->nth];
 }
 
@@ -184,6 +188,57 @@ static bool keep_large(Body *b) {
     return moved;
 }
 
+/* Is it read in the second half by another op than this, or given there? */
+static bool is_read_beside(const Body *b, const Value *v, const Op *op) {
+    for (const Op *at = b->f->first; at; at = at->next)
+        for (int i = 0; i < at->nin && !b->in_first[at->id]; i++)
+            if (at != op && at->in[i] == v) return true;
+    for (int i = 0; i < b->f->nret; i++)
+        if (b->f->ret[i] == v && v->def != op && !b->to->want[i]) return true;
+    return false;
+}
+
+/* Bytes that need not be handed on if the op of the second half is in the first. */
+static int64_t bytes_saved_by(const Body *b, const Op *op) {
+    int64_t saved = 0;
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        bool before = false;
+        for (int k = 0; k < i; k++) before |= op->in[k] == v;
+        if (!is_of_first(b, v) && v->def) return 0; /* it waits for the second half */
+        bool handed = is_of_first(b, v) && !before;
+        if (handed && !is_read_beside(b, v, op)) saved += type_bytes(&v->ty);
+    }
+    for (int i = 0; i < op->nout; i++)
+        if (is_read_beside(b, op->out[i], op)) saved -= type_bytes(&op->out[i]->ty);
+    return saved;
+}
+
+static bool gives_carried(const Body *b, const Op *op) {
+    for (int i = 0; i < b->to->carry; i++)
+        if (b->f->ret[i]->def == op) return true;
+    return false;
+}
+
+/* Ops that make less of what they alone read go to the first half. */
+static bool hand_less(Body *b) {
+    bool moved = false;
+    for (Op *op = b->f->first; op; op = op->next) {
+        unsigned flags = optab[op->kind].flags;
+        if (b->in_first[op->id] || op_is_call(op) || flag_products(flags)) continue;
+        if (gives_carried(b, op) || bytes_saved_by(b, op) <= 0) continue;
+        b->in_first[op->id] = moved = true;
+    }
+    return moved;
+}
+
+static void widen_again(Body *b) {
+    for (const Op *op = b->f->first; op; op = op->next)
+        b->again[op->id] = b->in_first[op->id] && op_has(op, F_CAST) &&
+                           type_bytes(&op->in[0]->ty) < type_bytes(&op->out[0]->ty) &&
+                           is_read_beside(b, op->out[0], op);
+}
+
 /* What the first half makes beside its own results is given there: handed on only to be
  * given by the second half, its sum over ranks would be finished on the way. */
 static void give_made(Body *b) {
@@ -197,8 +252,9 @@ static void choose_first(Body *b) {
     for (int i = 0; i < b->f->nret; i++)
         if (b->to->want[i]) b->needed[b->f->ret[i]->id] = true;
     do mark_first(b);
-    while (carry_more(b) || keep_large(b));
+    while (carry_more(b) || keep_large(b) || hand_less(b));
     give_made(b);
+    widen_again(b);
 }
 
 /* ---- the two functions ---- */
@@ -243,7 +299,8 @@ static void add_args(Body *b, Half *half, const bool *reads, int nhanded) {
 static void add_ops(Body *b, Half *half, bool first) {
     Builder at = build_at_end(half->f);
     for (const Op *op = b->f->first; op; op = op->next)
-        if (b->in_first[op->id] == first) op_clone(&at, op, b->map);
+        if (b->in_first[op->id] == first || (b->again[op->id] && !first))
+            op_clone(&at, op, b->map);
 }
 
 /* Results over arguments stay so where the argument is there. */
@@ -283,7 +340,7 @@ static void list_handed(Body *b, bool *reads) {
         int n = op ? op->nin : b->f->nret;
         for (int i = 0; i < n; i++) {
             Value *v = op ? op->in[i] : b->f->ret[i];
-            bool mine = op ? !b->in_first[op->id] : !b->to->want[i];
+            bool mine = op ? !b->in_first[op->id] || b->again[op->id] : !b->to->want[i];
             if (!mine || seen[v->id]) continue;
             seen[v->id] = true;
             if (is_of_first(b, v))
@@ -313,6 +370,7 @@ static Body body_of(Halve *h, Halves *to) {
     b.op_cap = b.nops + 1;
     b.needed = NEW_ARRAY(h->mem, bool, (size_t)b.value_cap);
     b.in_first = NEW_ARRAY(h->mem, bool, (size_t)b.op_cap);
+    b.again = NEW_ARRAY(h->mem, bool, (size_t)b.op_cap);
     b.whole = NEW_ARRAY(h->mem, bool, (size_t)b.op_cap);
     return b;
 }
