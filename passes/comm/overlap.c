@@ -15,6 +15,7 @@ typedef struct Overlap {
     Func *f;
     const Cost *known;
     bool always; /* whether it pays or not */
+    bool moved;  /* since ops were numbered */
     int stages;
 } Overlap;
 
@@ -82,8 +83,15 @@ static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     return least_exposed(o, op, w);
 }
 
-static void move_behind(Func *f, Op *op, Op *after) {
+static void number(Overlap *o) {
+    if (o->moved) func_number(o->f);
+    o->moved = false;
+}
+
+static void move_behind(Overlap *o, Op *op, Op *after) {
+    Func *f = o->f;
     if (op == after || op->prev == after) return;
+    o->moved = true;
     if (op->prev)
         op->prev->next = op->next;
     else
@@ -106,6 +114,7 @@ static void move_behind(Func *f, Op *op, Op *after) {
 
 static void add_arrival(Overlap *o, Op *op, const Window *w) {
     int n = op->nin;
+    o->moved = true;
     Builder b = w->use ? build_before(w->use) : build_at_end(o->f);
     b.line = op->line;
     Value **in = NEW_ARRAY(o->f->mod->mem, Value *, (size_t)(op->nout + n));
@@ -121,14 +130,14 @@ static void add_arrival(Overlap *o, Op *op, const Window *w) {
     }
     Op *last = at;
     for (int i = 0; i < w->nmoved; i++, last = last->next) {
-        move_behind(o->f, w->moved[i], last);
+        move_behind(o, w->moved[i], last);
     }
 }
 
 static void hoist(Overlap *o, Op *op) {
-    func_number(o->f);
+    number(o);
     Window w = window_of(o->known, op);
-    if (cost_between(o->known, o->f, w.ready, op) > 0) move_behind(o->f, op, w.ready);
+    if (cost_between(o->known, o->f, w.ready, op) > 0) move_behind(o, op, w.ready);
 }
 
 /* What makes the operands comes up to where it can be made: gradients of weights before
@@ -149,15 +158,15 @@ static void hoist_operands(Overlap *o, const Op *op) {
 }
 
 static void visit(Overlap *o, Op *op) {
-    func_number(o->f);
+    number(o);
     Window w = window_of(o->known, op);
     if (w.work < seconds_of(o, op)) {
         hoist_operands(o, op);
-        func_number(o->f);
+        number(o);
         w = window_of(o->known, op);
     }
     if (is_urgent(o, op, &w)) return;
-    move_behind(o->f, op, start_after(o, op, &w));
+    move_behind(o, op, start_after(o, op, &w));
     add_arrival(o, op, &w);
     op_set_int(op, "late", 1);
 }

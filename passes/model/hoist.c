@@ -16,12 +16,17 @@ typedef struct Calls { /* of one function */
     int n, cap;
 } Calls;
 
-static Calls calls_of(Arena *mem, const Module *m, const Func *f) {
-    Calls c = {0};
-    for (Func *g = m->first; g; g = g->next)
-        for (Op *op = g->first; op; op = op->next)
-            if (op_callee(op) == f) PUSH(mem, c.op, c.n, c.cap, op);
-    return c;
+/* By Func.nth, of those in `order` (module_order). */
+static Calls *list_calls(Arena *mem, Func **order) {
+    int n = 0;
+    while (order[n]) n++;
+    Calls *of = NEW_ARRAY(mem, Calls, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        for (Op *op = order[i]->first; op; op = op->next) {
+            const Func *f = op_callee(op);
+            if (f) PUSH(mem, of[f->nth].op, of[f->nth].n, of[f->nth].cap, op);
+        }
+    return of;
 }
 
 static bool is_carried(const Calls *c, int i) {
@@ -40,7 +45,7 @@ static bool is_sliced(const Calls *c, int i) {
 
 /* The argument of the entry whose elements operand i has, through callers that run once; NULL: there
  * is none. */
-static const Value *given_once(const Module *m, const Op *call, int i,
+static const Value *given_once(const Calls *all, const Op *call, int i,
                                const Func **entry) {
     const Value *v = call->in[i];
     const Func *f = call->fn;
@@ -48,8 +53,9 @@ static const Value *given_once(const Module *m, const Op *call, int i,
         while (v->def && v->def->nin == 1 && op_has(v->def, F_MOVE)) v = v->def->in[0];
         if (v->def) return NULL;
         if (func_is_entry(f)) break;
-        call = only_call(m, f);
-        if (!call || op_is_loop(call)) return NULL;
+        const Calls *c = &all[f->nth];
+        if (c->n != 1 || op_is_loop(c->op[0])) return NULL;
+        call = c->op[0];
         v = call->in[v->nth];
         f = call->fn;
     }
@@ -59,7 +65,8 @@ static const Value *given_once(const Module *m, const Op *call, int i,
 
 /* Are they slices, whole ones, that a step takes once? Not of what ranks store in parts: the copy
  * is what they gather, before the loop. */
-static bool is_passing(const Module *m, const Func *f, const Calls *c, int i) {
+static bool is_passing(const Calls *all, const Func *f, int i) {
+    const Calls *c = &all[f->nth];
     const Type *t = &f->arg[i]->ty;
     for (int d = 0; d < t->rank; d++)
         if (t->split[d]) return false;
@@ -67,7 +74,7 @@ static bool is_passing(const Module *m, const Func *f, const Calls *c, int i) {
         const Func *entry = NULL;
         Call call = call_of(c->op[k]);
         if (!call_slices(&call, i)) return false;
-        const Value *v = given_once(m, c->op[k], i, &entry);
+        const Value *v = given_once(all, c->op[k], i, &entry);
         if (!v || entry->role != ROLE_STEP) return false;
         if (attr_find(entry->arg_attr[v->nth], "zero")) return false;
     }
@@ -158,27 +165,26 @@ static void round_late(Func *f, int i) {
     }
 }
 
-static void hoist_func(Arena *mem, Module *m, Func *f, const PassOptions *o) {
-    Calls c = calls_of(mem, m, f);
-    if (!c.n || func_is_entry(f)) return;
+static void hoist_func(const Calls *all, Func *f, const PassOptions *o) {
+    const Calls *c = &all[f->nth];
+    if (!c->n || func_is_entry(f)) return;
     const int narg = f->narg;
     for (int i = 0; i < narg; i++) {
-        if (is_carried(&c, i)) continue;
-        if (!o->hoist_slices && is_passing(m, f, &c, i)) {
+        Op *op = rounds(f, f->arg[i]);
+        if (!op || is_carried(c, i)) continue;
+        if (!o->hoist_slices && is_passing(all, f, i)) {
             round_late(f, i);
             continue;
         }
-        Op *op = rounds(f, f->arg[i]);
-        while (op && hoist_argument(f, &c, i, op->out[0]->ty.dt))
+        while (op && hoist_argument(f, c, i, op->out[0]->ty.dt))
             op = rounds(f, f->arg[i]);
     }
 }
 
 /* A sum over ranks that is still to be made is not rounded before. */
-static void round_before(Func *f, Op *op) {
+static void round_before(Func *f, Op *op, const Op *cast) {
     Value *v = op->out[0], *from = op->in[0];
-    const Op *cast = rounds(f, v);
-    if (!cast || from->ty.pending || from->ty.open_sum) return;
+    if (from->ty.pending || from->ty.open_sum) return;
     DType to = cast->out[0]->ty.dt;
     if (!is_read_as(f, v, to)) return;
     op->in[0] = rounded(op, from, to);
@@ -186,14 +192,24 @@ static void round_before(Func *f, Op *op) {
     v->ty.dt = to;
 }
 
+static void round_what_is_gathered(Arena *mem, Func *f) {
+    func_number(f);
+    Op **round =
+        NEW_ARRAY(mem, Op *, (size_t)f->nvalues + 1); /* by id: the last that does */
+    for (Op *op = f->first; op; op = op->next)
+        if (is_rounding(op)) round[op->in[0]->id] = op;
+    for (Op *op = f->first; op; op = op->next)
+        if (op->kind == OP_reshard && round[op->out[0]->id])
+            round_before(f, op, round[op->out[0]->id]);
+}
+
 void pass_hoist(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
+    const Calls *all = list_calls(mem, order);
     for (int i = 0; order[i]; i++) {
-        Func *f = order[i];
-        hoist_func(mem, m, f, o);
-        for (Op *op = f->first; op && func_is_entry(f); op = op->next)
-            if (op->kind == OP_reshard) round_before(f, op);
+        hoist_func(all, order[i], o);
+        if (func_is_entry(order[i])) round_what_is_gathered(mem, order[i]);
     }
     arena_free(mem);
 }
