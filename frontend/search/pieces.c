@@ -171,6 +171,7 @@ typedef struct StageBytes {
     double layers;           /* of the stage */
     double extra;            /* that plans of such choices had beside */
     double in_flight;        /* micro-batches whose activations of a chunk it keeps */
+    Waiting waiting;
 } StageBytes;
 
 /* Of what is rounded once a step there are copies, and with overlap the rest is stored in parts as
@@ -222,7 +223,8 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
     const ProbeBytes *p = &s->probe[c->probe].bytes;
     double layers = b->layers / c->chunks, again = MIN(remade, layers);
     double of_one = (layers - again) * p->kept + again * p->carried;
-    double kept = b->in_flight * of_one * c->batch;
+    double waits = b->waiting.forward * of_one + b->waiting.weights * layers * p->delayed;
+    double kept = MAX(b->in_flight * of_one, waits) * c->batch;
     double beside = c->micro > 1 ? b->gradients + kept : MAX(b->gradients, kept);
     return b->state + beside + b->extra;
 }
@@ -251,7 +253,8 @@ static double bytes_of(const ParamBytes *p, double layers, bool first, bool last
 static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *layers,
                               int stage) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
-    StageBytes b = {.in_flight = choice_in_flight(c, stage)};
+    StageBytes b = {.in_flight = choice_in_flight(c, stage),
+                    .waiting = schedule_kind_waiting(kind_of(c), c->pp, c->micro, stage)};
     bool first = false, last = false;
     for (int i = 0; i < c->chunks; i++) {
         int k = schedule_stage_chunk(kind_of(c), c->pp, stage, i);

@@ -152,6 +152,61 @@ static void add_activations(Probe *p, const Op *forward, const SizeScale *one) {
     }
 }
 
+/* ---- what gradients of weights read ---- */
+
+typedef struct Delayed {
+    const Func *f; /* backward of a layer */
+    bool *needed;  /* by value id: for what the layer before waits for */
+    bool *taken;   /* by value id: the gradients of weights read it */
+    double bytes;
+    const SizeScale *one;
+} Delayed;
+
+static bool gives_needed(const Delayed *d, const Op *op) {
+    for (int i = 0; i < op->nout; i++)
+        if (d->needed[op->out[i]->id]) return true;
+    return false;
+}
+
+/* Gathers are made again. */
+static const Value *before_gather(const Value *v) {
+    while (v->def && op_has(v->def, F_COMM | F_VIEW) && v->def->nin == 1 &&
+           type_bytes(&v->def->in[0]->ty) <= type_bytes(&v->ty))
+        v = v->def->in[0];
+    return v;
+}
+
+/* A value that a product of the gradients of weights reads, or what it is made of behind the rest. */
+static void take(Delayed *d, const Value *v, const Op *backward) {
+    v = before_gather(v);
+    if (d->taken[v->id]) return;
+    d->taken[v->id] = true;
+    bool made = v->def && !gives_needed(d, v->def);
+    if (made) return; /* of values that are looked at behind it */
+    if (!v->def && argument_of(backward->fn, backward->in[v->nth]) >= 0) return;
+    d->bytes += (double)scaled_bytes(d->one, &v->ty);
+}
+
+/* Of a layer: what its own backward makes, or forward kept, and products for gradients of weights
+ * read. */
+static void add_delayed(Arena *mem, Probe *p, const Op *backward, const SizeScale *one) {
+    const Func *f = op_func(backward);
+    size_t n = (size_t)f->nvalues + 1;
+    Delayed d = {f, NEW_ARRAY(mem, bool, n), NEW_ARRAY(mem, bool, n), 0, one};
+    for (int i = 0; i < call_of(backward).carry; i++) d.needed[f->ret[i]->id] = true;
+    for (const Op *op = f->last; op; op = op->prev) {
+        if (!gives_needed(&d, op)) continue;
+        for (int i = 0; i < op->nin; i++) d.needed[op->in[i]->id] = true;
+    }
+    for (const Op *op = f->last; op; op = op->prev) {
+        bool read = flag_products(optab[op->kind].flags) > 0;
+        for (int i = 0; i < op->nout; i++) read |= d.taken[op->out[i]->id];
+        if (!read || gives_needed(&d, op)) continue;
+        for (int i = 0; i < op->nin; i++) take(&d, op->in[i], backward);
+    }
+    p->bytes.delayed = d.bytes / (double)p->unit;
+}
+
 static double role_bytes(const Func *f, ArgRole role) {
     double bytes = 0;
     for (int i = 0; i < f->narg; i++)
@@ -197,6 +252,7 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
     p->end = p->size[0].row[f->nth][backward->id];
     add_parameters(mem, p, f, forward, backward);
     add_activations(p, forward, one);
+    add_delayed(mem, p, backward, one);
     return NULL;
 }
 

@@ -175,6 +175,18 @@ int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int
     return MIN(all, each == 1 ? stages - stage : warm + 1);
 }
 
+/* As they are made: the last tasks I of a V; behind the warm-up otherwise. */
+Waiting schedule_kind_waiting(const PipeScheduleKind *s, int stages, int micro,
+                              int stage) {
+    int forward = MIN(micro, stages - stage), rounds = MAX(2 * stages - 1, micro);
+    if (!s->halves) return (Waiting){0};
+    if (!s->folded) return (Waiting){forward, MIN(stage, micro - forward)};
+    /* rounds beyond the micro-batches are empty */
+    int there = MAX(0, micro - (rounds - stages)), back = micro - (rounds - stage);
+    return (Waiting){MAX(0, MIN(stages, there) - stage),
+                     MIN(stage, there) + MAX(0, MIN(stage, back))};
+}
+
 static int find_generator(const char *name) {
     int k = 0;
     while (k < ARRAY_LEN(generators) && strcmp(generators[k].is.name, name)) k++;

@@ -52,6 +52,13 @@ int schedule_stage_chunk(const PipeScheduleKind *s, int stages, int stage, int n
 /* What schedule_in_flight says of its schedules; less, where backward is in halves. */
 int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int micro,
                             int stage);
+/* Where backward is in halves: micro-batches, or chunks of them, whose gradients of weights wait while
+ * so many others have done forward alone. At least. */
+typedef struct Waiting {
+    int forward, weights;
+} Waiting;
+Waiting schedule_kind_waiting(const PipeScheduleKind *s, int stages, int micro,
+                              int stage);
 /* Does it go with so many stages, chunks on each and micro-batches? */
 bool schedule_fits(const char *name, int stages, int each, int micro);
 /* A schedule by its name: `chunks` is stages times the virtual stages of each, chunk c is on

@@ -441,6 +441,21 @@ TEST(random_texts) {
     EXPECT(taken > 500 && taken < 10000);
 }
 
+/* At some time so many wait; where gradients of weights do, never more of both. */
+static void expect_waiting(const PipeSchedule *s, int stage, Waiting w) {
+    bool any = !w.forward && !w.weights, more = false;
+    Waiting now = {0};
+    for (int i = 0; i < s->stage[stage].n; i++) {
+        TaskKind kind = s->stage[stage].task[i].kind;
+        now.forward += (kind == TASK_FORWARD) - (kind == TASK_INPUTS);
+        now.weights += (kind == TASK_INPUTS) - (kind == TASK_WEIGHTS);
+        any |= now.forward == w.forward && now.weights == w.weights;
+        more |= now.forward > w.forward && now.weights > w.weights;
+    }
+    EXPECT(any);
+    EXPECT(!more || !w.weights);
+}
+
 /* What a kind of schedule says of itself is what its tasks do. */
 TEST(kinds_say_what_their_tasks_do) {
     Arena *mem = arena_new();
@@ -470,6 +485,7 @@ TEST(kinds_say_what_their_tasks_do) {
                                       "%s, %d stages, %d chunks, %d micro-batches, stage "
                                       "%d: says %d, does %d",
                                       is->name, p, v, m, i, says, does);
+                        expect_waiting(s, i, schedule_kind_waiting(is, p, m, i));
                     }
                 }
     EXPECT(made > 200);
