@@ -25,9 +25,10 @@ typedef struct ProbeBytes {
     ParamBytes held; /* parameters as they are updated, and their gradients */
     ParamBytes read; /* as products read them: rounded, in bf16 and f16 training */
     double kept;     /* of a layer, until its backward */
-    double delayed;  /* of a layer, from there until its gradients of weights, if these wait */
-    double states;   /* of the optimizer, over those of parameters */
-    double carried;  /* from layer to layer, and from stage to stage */
+    double
+        delayed; /* of a layer, from there until its gradients of weights, if these wait */
+    double states;  /* of the optimizer, over those of parameters */
+    double carried; /* from layer to layer, and from stage to stage */
 } ProbeBytes;
 
 /* What the update of all parameters takes: the ops of a step that are not of the model. It is the
