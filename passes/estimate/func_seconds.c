@@ -1,6 +1,7 @@
 /* func_seconds.c - see func_seconds.h. A function is on one stage, and a collective that
  * begins in one ends there, so each has its seconds, whoever calls it. */
 #include "passes/estimate/func_seconds.h"
+#include <math.h>
 
 bool op_in_model(const Op *op, const bool *model_funcs) {
     return model_funcs[op->fn->nth] || op_int(op, "model", 0) > 0;
@@ -139,6 +140,15 @@ double flight_beside(const Flight *f, double now) {
     return f->beside + MAX(0, MIN(now, f->end) - f->begin);
 }
 
+void flight_end_beside(Flight *f, double now) {
+    f->beside = flight_beside(f, now);
+    f->begin = MAX(f->begin, f->end);
+}
+
+static void note_wait(OpClock *c, double at) {
+    c->t.first_wait = MIN(c->t.first_wait, at);
+}
+
 /* Messages are waited for; what is in flight goes on. */
 static void wait_for_messages(OpClock *c, double seconds) {
     for (int i = 0; i < c->nlate; i++) flight_idle(&c->late[i].flight, c->t.all, seconds);
@@ -149,10 +159,12 @@ static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row
     double seconds = size_collective_seconds(k, s);
     Flight f = {.begin = MAX(c->t.all, c->sending)};
     c->sending = f.end = f.begin + seconds;
-    if (s->late)
+    if (s->late) {
         PUSH(k->mem, c->late, c->nlate, c->late_cap, ((Late){row, f}));
-    else
-        wait_for_messages(c, c->sending - c->t.all);
+        return;
+    }
+    note_wait(c, c->t.all);
+    wait_for_messages(c, c->sending - c->t.all);
 }
 
 double clock_in_flight(const OpClock *c) {
@@ -171,6 +183,7 @@ static void add_arrival(OpClock *c, const Timing *k, const OpSize *s) {
     Flight f = c->late[i].flight;
     c->late[i] = c->late[--c->nlate];
     double beside = flight_beside(&f, c->t.all);
+    note_wait(c, c->t.all);
     wait_for_messages(c, MAX(0, f.end - c->t.all));
     pass_time(c, WORK_MESSAGES, (1 - k->m->hidden) * beside);
     c->t.hidden += k->m->hidden * beside;
@@ -189,8 +202,14 @@ static void add_call(OpClock *c, const Timing *k, const OpSize *s) {
     double times = s->times, in_flight = clock_in_flight(c);
     if (in_flight > 0 && times >= 1) {
         FuncTime first = run_seconds(k, s->callee, in_flight);
+        double wait = c->t.all + first.first_wait;
+        for (int i = 0; i < c->nlate && wait < INFINITY; i++)
+            flight_end_beside(&c->late[i].flight, wait);
+        note_wait(c, wait);
         add_runs(&c->t, &first, 1);
         times--;
+    } else if (times > 0) {
+        note_wait(c, c->t.all + callee->first_wait);
     }
     add_runs(&c->t, callee, times);
 }
@@ -217,7 +236,7 @@ void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
  * MAX_CALL_DEPTH. */
 static FuncTime run_seconds(const Timing *k, int func, double in_flight) {
     const OpSizes *s = &k->sizes->func[func];
-    OpClock c = {.sending = in_flight};
+    OpClock c = {.sending = in_flight, .t.first_wait = INFINITY};
     for (int i = 0; i < s->n; i++) clock_add(&c, k, s, i);
     func_time_drain(&c.t);
     return c.t;

@@ -8,6 +8,7 @@
 typedef struct FuncTime {
     double all, kind[WORK_KINDS], hidden;
     double issue, queued; /* of its own ops: until they are in the queue; until done */
+    double first_wait;    /* for messages; INFINITY: never */
 } FuncTime;
 /* The queue of ops runs empty: what it waited for them is time of all kinds. */
 void func_time_drain(FuncTime *t);
@@ -48,6 +49,8 @@ typedef struct Flight {
 void flight_idle(Flight *f, double now, double seconds);
 /* It is waited for: for how long it has had compute beside it. */
 double flight_beside(const Flight *f, double now);
+/* A message behind it is waited for from `now` on: nothing is computed beside it any more. */
+void flight_end_beside(Flight *f, double now);
 
 /* A row of ops on a clock. */
 typedef struct Late {

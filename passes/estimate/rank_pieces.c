@@ -46,18 +46,25 @@ static bool run_compute(RankWalk *w, Lanes *l, const RankPiece *p) {
     return true;
 }
 
-/* A rank waits for so many seconds; what its function has in flight goes on. */
-static void wait_for(Lanes *l, int r, double seconds) {
+/* Nothing is computed for so many seconds; what the function has in flight goes on. */
+static void idle_for(Lanes *l, int r, double seconds) {
     for (int k = l->frame[l->depth - 1].under_way; k < l->nunder_way; k++)
         flight_idle(&l->begun[l->under_way[k]][r].flight, l->clock[r], seconds);
     l->clock[r] += seconds;
+}
+
+/* A rank waits for a message, so what its callers have in flight is there before that. */
+static void wait_for(Lanes *l, int r, double seconds) {
+    for (int k = 0; k < l->frame[l->depth - 1].under_way; k++)
+        flight_end_beside(&l->begun[l->under_way[k]][r].flight, l->clock[r]);
+    idle_for(l, r, seconds);
 }
 
 static bool run_drain(RankWalk *w, Lanes *l, const RankPiece *p) {
     double *queued = l->queued[l->frame[l->depth - 1].func];
     for (int r = 0; r < w->run->ranks; r++) {
         double idle = MAX(0, p->queued * l->factor[r] - queued[r]);
-        wait_for(l, r, idle);
+        idle_for(l, r, idle);
         w->out->sums.compute += idle;
         queued[r] = 0;
     }
