@@ -418,20 +418,33 @@ static bool choice_times(Search *s, Choice *c) {
     return fits;
 }
 
+/* Messages of a micro-batch that the stage takes. */
+static int messages_taken(const Choice *c, int stage) {
+    int chunks = c->pp * c->chunks, n = 0;
+    for (int nth = 0; nth < c->chunks; nth++) {
+        int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
+        n += i > 0 && schedule_chunk_stage(kind_of(c), c->pp, i - 1) != stage;
+        n += i < chunks - 1 && schedule_chunk_stage(kind_of(c), c->pp, i + 1) != stage;
+    }
+    return n;
+}
+
 /* No order of tasks is faster: a stage begins when those before it have done their first
  * chunk once, and what it did last goes back through them, unless that is the gradients of
- * weights; and those that share cores have no more than these. */
+ * weights; and those that share cores have no more than these. While it takes a message it does
+ * nothing else. */
 static double bound_of(const Choice *c, const ChunkTimes *t) {
     bool halves = kind_of(c)->halves;
     double most = 0, before = 0;
     for (int k = 0; k < c->pp; k++) {
-        double busy = 0;
+        double busy = 0, takes = c->micro * messages_taken(c, k) * t->message;
         for (int nth = 0; nth < c->chunks; nth++) {
             const double *task = t->task[schedule_stage_chunk(kind_of(c), c->pp, k, nth)];
             busy += task[TASK_FORWARD] + task[TASK_BACKWARD];
         }
         t->busy[k] = c->micro * busy + t->step[k];
-        most = MAX(most, before + t->busy[k]);
+        if (k) takes -= t->message; /* the first is in `before` */
+        most = MAX(most, before + t->busy[k] + takes);
         before += t->task[k][TASK_FORWARD] + (halves ? 1 : 2) * t->message;
         if (!halves) before += t->task[k][TASK_BACKWARD];
     }
@@ -469,7 +482,7 @@ static double pipe_seconds(Arena *own, const Search *s, const Choice *c) {
     const PipeSchedule *p = schedule_make(own, schedule_name_at(c->schedule), c->pp,
                                           c->pp * c->chunks, c->micro);
     TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t->task,
-                           .message = t->message};
+                           .take = t->message};
     double step = 0;
     if (share->places)
         return schedule_seconds_shared(own, p, &seconds, share,

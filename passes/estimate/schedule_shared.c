@@ -26,11 +26,12 @@ static Task task_of(const Turns *t, int stage) {
 static double begins(const Turns *t, int stage) {
     if (!has_task(t, stage)) return INFINITY;
     Task task = task_of(t, stage);
-    double at = task_ready(&t->done, task, t->seconds->message);
+    bool sent;
+    double at = task_ready(&t->done, task, t->seconds->message, &sent);
     if (at < 0) return INFINITY;
-    bool sent = task_ready(&t->done, task, INFINITY) == INFINITY;
-    if (sent && at > t->since[stage] && t->notice > 0 &&
-        sharing_is_crowded(t->h, stage, t->works))
+    bool waits = sent && at > t->since[stage];
+    at = fmax(at, t->since[stage]) + (sent ? t->seconds->take : 0);
+    if (waits && t->notice > 0 && sharing_is_crowded(t->h, stage, t->works))
         at += t->notice;
     return fmax(at, t->now);
 }

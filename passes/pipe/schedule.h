@@ -95,6 +95,7 @@ typedef struct TaskSeconds {
     const double (
         *chunk)[TASK_KINDS]; /* by chunk, in place of them; NULL: all are alike */
     double message;          /* from one stage to another, while both work on */
+    double take;             /* the same, while the one that takes it does nothing else */
 } TaskSeconds;
 double task_seconds(const TaskSeconds *t, Task task);
 double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
@@ -107,8 +108,8 @@ typedef struct TasksDone {
 TasksDone tasks_done_new(Arena *mem, const PipeSchedule *s);
 void tasks_done_note(TasksDone *d, Task t, double at);
 /* When its stage has what the task needs, with so many seconds from stage to stage; -1: that is
- * not known yet. */
-double task_ready(const TasksDone *d, Task t, double message);
+ * not known yet. Sets whether it comes from another stage. */
+double task_ready(const TasksDone *d, Task t, double message, bool *sent);
 /* Share of the time that stages are idle, with these times. */
 double schedule_bubble(const PipeSchedule *s, const TaskSeconds *t);
 #endif

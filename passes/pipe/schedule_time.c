@@ -3,9 +3,8 @@
 
 typedef struct Clock {
     TasksDone done;
-    double message; /* seconds between stages */
-    int *next;      /* by stage: the task it is at */
-    double *free;   /* by stage: when it can begin that */
+    int *next;    /* by stage: the task it is at */
+    double *free; /* by stage: when it can begin that */
 } Clock;
 
 TasksDone tasks_done_new(Arena *mem, const PipeSchedule *s) {
@@ -26,21 +25,16 @@ void tasks_done_note(TasksDone *d, Task t, double at) {
     *done_at(d, t.kind == TASK_FORWARD ? d->forward : d->backward, t.chunk, t.micro) = at;
 }
 
-/* When the stage of chunk `to` has what chunk `from` made; -1: not yet. */
-static double arrival(const TasksDone *d, double *of, int from, int to, int micro,
-                      double message) {
-    double done = *done_at(d, of, from, micro);
-    bool sent = d->s->stage_of[from] != d->s->stage_of[to];
-    return done < 0 ? -1 : done + (sent ? message : 0);
-}
-
-double task_ready(const TasksDone *d, Task t, double message) {
-    bool first = t.chunk == 0, last = t.chunk == d->s->chunks - 1;
-    if (t.kind == TASK_FORWARD)
-        return first ? 0 : arrival(d, d->forward, t.chunk - 1, t.chunk, t.micro, message);
+double task_ready(const TasksDone *d, Task t, double message, bool *sent) {
+    bool forward = t.kind == TASK_FORWARD;
+    bool end = t.chunk == (forward ? 0 : d->s->chunks - 1); /* of the pipe */
+    int from = t.chunk + (forward ? -1 : 1);
+    *sent = false;
     if (t.kind == TASK_WEIGHTS) return *done_at(d, d->backward, t.chunk, t.micro);
-    return last ? *done_at(d, d->forward, t.chunk, t.micro)
-                : arrival(d, d->backward, t.chunk + 1, t.chunk, t.micro, message);
+    if (end) return forward ? 0 : *done_at(d, d->forward, t.chunk, t.micro);
+    double done = *done_at(d, forward ? d->forward : d->backward, from, t.micro);
+    *sent = d->s->stage_of[from] != d->s->stage_of[t.chunk];
+    return done < 0 ? -1 : done + (*sent ? message : 0);
 }
 
 double task_seconds(const TaskSeconds *t, Task task) {
@@ -52,9 +46,10 @@ static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **be
     bool moved = false;
     for (; c->next[stage] < l->n; c->next[stage]++) {
         Task t = l->task[c->next[stage]];
-        double at = task_ready(&c->done, t, c->message);
+        bool sent;
+        double at = task_ready(&c->done, t, seconds->message, &sent);
         if (at < 0) break;
-        at = MAX(at, c->free[stage]);
+        at = MAX(at, c->free[stage]) + (sent ? seconds->take : 0);
         if (begin) begin[stage][c->next[stage]] = at;
         c->free[stage] = at + task_seconds(seconds, t);
         tasks_done_note(&c->done, t, c->free[stage]);
@@ -66,7 +61,6 @@ static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **be
 double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
                         double **begin) {
     Clock c = {.done = tasks_done_new(mem, s),
-               .message = t->message,
                .next = NEW_ARRAY(mem, int, (size_t)s->stages),
                .free = NEW_ARRAY(mem, double, (size_t)s->stages)};
     for (bool moved = true; moved;) {

@@ -384,6 +384,10 @@ TEST(when_tasks_begin) {
     EXPECT_NEAR(schedule_seconds(mem(), s, &t, begin), 9.5, 1e-12);
     EXPECT(b0[0] == 0 && b0[1] == 1 && b0[2] == 4.5 && b0[3] == 7.5);
     EXPECT(b1[0] == 1.25 && b1[1] == 2.25 && b1[2] == 4.25 && b1[3] == 5.25);
+    t.take = t.message, t.message = 0;
+    EXPECT_NEAR(schedule_seconds(mem(), s, &t, begin), 9.75, 1e-12);
+    EXPECT(b0[0] == 0 && b0[1] == 1 && b0[2] == 4.5 && b0[3] == 7.75);
+    EXPECT(b1[0] == 1.25 && b1[1] == 2.25 && b1[2] == 4.5 && b1[3] == 5.5);
     s = schedule_parse(mem(), "t", "0F0,1F0,1B0,0B0", 1);
     EXPECT_NEAR(schedule_seconds(mem(), s, &t, NULL), 6, 1e-12);
 }

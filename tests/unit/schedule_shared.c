@@ -23,7 +23,7 @@ static double seconds_of(Arena *mem, const char *name, int stages, int micro, in
     const PipeSchedule *s = schedule_make(mem, name, stages, stages, micro);
     Sharing h = dealt_out(mem, stages, places);
     TaskSeconds t = unit;
-    t.message = message;
+    t.take = message;
     for (int k = 0; k < stages; k++) steps[k] = step;
     return schedule_seconds_shared(mem, s, &t, &h, notice, steps);
 }
@@ -36,7 +36,7 @@ TEST(a_core_for_each_stage) {
                 const PipeSchedule *s =
                     schedule_make(mem, names[i], stages, stages, micro);
                 TaskSeconds t = unit;
-                t.message = 0.25;
+                t.take = 0.25;
                 EXPECT_NEAR(
                     seconds_of(mem, names[i], stages, micro, stages, 0.25, 5, 0.5),
                     schedule_seconds(mem, s, &t, NULL) + 0.5, 1e-9);
