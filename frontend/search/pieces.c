@@ -175,16 +175,18 @@ typedef struct StageBytes {
 } StageBytes;
 
 /* Of what is rounded once a step there are copies, and with overlap the rest is stored in parts as
- * its states are. At least: one micro-batch may round layer by layer. */
+ * its states are, so that the copies are what ranks gather. At least: one micro-batch may round layer by
+ * layer otherwise, and its gradients are summed over the replicas as they are made. */
 static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double replicas = (double)c->dp * c->cp;
     double weights = b->held, states = s->probe[c->probe].bytes.states * b->held;
     double rounded = b->held - b->read; /* to half of their bytes */
-    double copies = c->zero < 3 && c->micro > 1 ? rounded : 0;
     bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
+    double copies = c->zero < 3 && (c->micro > 1 || parts) ? rounded : 0;
     b->gradients = b->held;
     if (c->zero >= 1) states /= replicas;
-    if (c->zero >= 2) b->gradients /= replicas;
+    bool early = c->zero == 1 && c->micro == 1 && s->overlap && !c->alone;
+    if (c->zero >= 2 || early) b->gradients /= replicas;
     if (c->zero >= 3 || parts) weights /= replicas;
     b->state = weights + copies + states;
 }

@@ -106,19 +106,25 @@ TEST(overlap_auto_is_no_slower_than_off) {
 /* What weights are held in beside their rounded copies is in the pieces: they promise no more than
  * plans have, nor much less. */
 TEST_LIMIT(bytes_of_pieces_are_near_those_of_plans, 120) {
-    static const char *const types[] = {"float32", "bfloat16"};
-    for (int k = 0; k < ARRAY_LEN(types); k++) {
+    static const struct {
+        const char *type, *overlap;
+        int stages, micro;
+    } cases[] = {{"float32", "off", 2, 4},
+                 {"bfloat16", "off", 2, 4},
+                 {"float32", "auto", 1, 1},
+                 {"bfloat16", "auto", 1, 1}};
+    for (int k = 0; k < ARRAY_LEN(cases); k++) {
         Arena *mem = arena_new();
         const char *path = config("GPT2Config", 512);
         char *flag[] = {
             machine_flag(mem, 1),
-            "--parallel_config.pipeline_stage=2",
-            "--parallel_config.micro_batch_num=4",
-            "--parallel.overlap=off",
+            arena_printf(mem, "--parallel_config.pipeline_stage=%d", cases[k].stages),
+            arena_printf(mem, "--parallel_config.micro_batch_num=%d", cases[k].micro),
+            arena_printf(mem, "--parallel.overlap=%s", cases[k].overlap),
             "--parallel.parallel_optimizer_config.optimizer_level=level1",
             "--parallel_config.context_parallel=1",
             "--parallel.pipeline_config.pipeline_scheduler=1f1b",
-            arena_printf(mem, "--model.model_config.compute_dtype=%s", types[k])};
+            arena_printf(mem, "--model.model_config.compute_dtype=%s", cases[k].type)};
         SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 8);
         o.tops = 12;
         SearchResult r = search_run(mem, &o);
@@ -131,9 +137,11 @@ TEST_LIMIT(bytes_of_pieces_are_near_those_of_plans, 120) {
             least = MIN(least, part);
             most = MAX(most, part);
         }
-        printf("  %s: %.3f to %.3f of the plans' bytes\n", types[k], least, most);
-        test_at("%s: %.3f to %.3f", types[k], least, most);
-        EXPECT(most > 0 && most <= 1.001 && least >= 0.85);
+        printf("  %s, %d stages, overlap %s: %.3f to %.3f of the plans' bytes\n",
+               cases[k].type, cases[k].stages, cases[k].overlap, least, most);
+        test_at("%s: %.3f to %.3f", cases[k].type, least, most);
+        /* of a whole step on one stage pieces leave out more: what the head makes, say */
+        EXPECT(most > 0 && most <= 1.001 && least >= (cases[k].stages > 1 ? 0.85 : 0.55));
         arena_free(mem);
     }
 }
