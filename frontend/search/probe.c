@@ -155,9 +155,9 @@ static void add_activations(Probe *p, const Op *forward, const SizeScale *one) {
 /* ---- what gradients of weights read ---- */
 
 typedef struct Delayed {
-    const Func *f; /* backward of a layer */
-    bool *needed;  /* by value id: for what the layer before waits for */
-    bool *taken;   /* by value id: the gradients of weights read it */
+    const Op *backward; /* the loop over layers */
+    bool *needed;       /* by value id: for what the layer before waits for */
+    bool *taken;        /* by value id: the gradients of weights read it */
     double bytes;
     const SizeScale *one;
 } Delayed;
@@ -176,14 +176,14 @@ static const Value *before_gather(const Value *v) {
     return v;
 }
 
-/* A value that a product of the gradients of weights reads, or what it is made of behind the rest. */
-static void take(Delayed *d, const Value *v, const Op *backward) {
+/* A value that the gradients of weights read. What they make themselves is not kept, but what that is
+ * made of; nor are arguments of the model, which are there anyhow. */
+static void take(Delayed *d, const Value *v) {
     v = before_gather(v);
     if (d->taken[v->id]) return;
     d->taken[v->id] = true;
-    bool made = v->def && !gives_needed(d, v->def);
-    if (made) return; /* of values that are looked at behind it */
-    if (!v->def && argument_of(backward->fn, backward->in[v->nth]) >= 0) return;
+    if (v->def && !gives_needed(d, v->def)) return;
+    if (!v->def && argument_of(d->backward->fn, d->backward->in[v->nth]) >= 0) return;
     d->bytes += (double)scaled_bytes(d->one, &v->ty);
 }
 
@@ -192,7 +192,7 @@ static void take(Delayed *d, const Value *v, const Op *backward) {
 static void add_delayed(Arena *mem, Probe *p, const Op *backward, const SizeScale *one) {
     const Func *f = op_func(backward);
     size_t n = (size_t)f->nvalues + 1;
-    Delayed d = {f, NEW_ARRAY(mem, bool, n), NEW_ARRAY(mem, bool, n), 0, one};
+    Delayed d = {backward, NEW_ARRAY(mem, bool, n), NEW_ARRAY(mem, bool, n), 0, one};
     for (int i = 0; i < call_of(backward).carry; i++) d.needed[f->ret[i]->id] = true;
     for (const Op *op = f->last; op; op = op->prev) {
         if (!gives_needed(&d, op)) continue;
@@ -202,7 +202,7 @@ static void add_delayed(Arena *mem, Probe *p, const Op *backward, const SizeScal
         bool read = flag_products(optab[op->kind].flags) > 0;
         for (int i = 0; i < op->nout; i++) read |= d.taken[op->out[i]->id];
         if (!read || gives_needed(&d, op)) continue;
-        for (int i = 0; i < op->nin; i++) take(&d, op->in[i], backward);
+        for (int i = 0; i < op->nin; i++) take(&d, op->in[i]);
     }
     p->bytes.delayed = d.bytes / (double)p->unit;
 }

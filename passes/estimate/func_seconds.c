@@ -1,5 +1,6 @@
 /* func_seconds.c - see func_seconds.h. A function is on one stage, and a collective that
- * begins in one ends there, so each has its seconds, whoever calls it. */
+ * begins in one ends there, so each has its seconds, whoever calls it; but for a run that begins while
+ * its caller has messages in flight, which is gone through by itself. */
 #include "passes/estimate/func_seconds.h"
 #include <math.h>
 
