@@ -36,43 +36,114 @@ static void calibrate_start(Calibration *c) {
 
 /* ---- memory ---- */
 
+enum { TOUCHES = 3 };
+
 /* What is done with two tensors: their sum goes to a third place, or to that of the first; or they
  * are read alone, and the sum of their products is small. */
 static const struct {
     const char *name, *result, *ops;
     double tensors; /* that are touched */
-} touches[] = {
+} touches[TOUCHES] = {
     {"memory", "f32[%lld,16]", "%%r = add %%x, %%y : f32[%lld,16]", 3},
     {"in place", "f32[%lld,16]=%%x", "%%r = add %%x, %%y : f32[%lld,16]", 3},
     {"reads", "f32[16]",
      "%%p = mul %%x, %%y : f32[%lld,16]\n  %%r = sum %%p {ij->j} : f32[16]", 2},
 };
 
-/* Of 3 kB to 200 MB. */
-static void calibrate_memory(Calibration *c, Curve *k, int touch) {
-    enum { FIRST = 1 << 8, POINTS = 9 };
+static double touched_bytes(int touch, int64_t rows) {
+    return touches[touch].tensors * 4 * 16 * (double)rows;
+}
+
+static double touch_seconds(const Calibration *c, int touch, int64_t rows,
+                            double pause_seconds) {
     TrialOptions o = calibrate_options(c);
     o.spread_bytes = 0; /* all that is touched between two runs is what one moves */
-    k->x = NEW_ARRAY(c->mem, double, POINTS);
-    k->y = NEW_ARRAY(c->mem, double, POINTS);
-    int64_t rows = FIRST / 16;
-    for (k->n = 0; k->n < (c->quick ? 3 : POINTS); k->n++, rows *= 4) {
-        char result[40], ops[120], text[400];
-        long long n = (long long)rows;
-        snprintf(result, sizeof result, touches[touch].result, n);
-        snprintf(ops, sizeof ops, touches[touch].ops, n);
-        snprintf(
-            text, sizeof text,
-            "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (%s) {\n  %s\n  return %%r\n}", n,
-            n, result, ops);
-        double seconds[CALIBRATE_ROUNDS];
-        for (int round = 0; round < CALIBRATE_ROUNDS; round++)
-            seconds[round] = trial_of(&o, text, c->seconds);
-        k->x[k->n] = touches[touch].tensors * 4 * 16 * (double)rows;
-        k->y[k->n] = k->x[k->n] / without_start(c, calibrate_mean(seconds));
-        calibrate_say("%s %9.0f bytes: %.2f GB/s", touches[touch].name, k->x[k->n],
-                      1e-9 * k->y[k->n]);
+    o.pause_seconds = pause_seconds;
+    char result[40], ops[120], text[400];
+    long long n = (long long)rows;
+    snprintf(result, sizeof result, touches[touch].result, n);
+    snprintf(ops, sizeof ops, touches[touch].ops, n);
+    snprintf(text, sizeof text,
+             "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (%s) {\n  %s\n  return %%r\n}", n,
+             n, result, ops);
+    return without_start(c, trial_of(&o, text, c->seconds + 8 * pause_seconds));
+}
+
+/* All that is done with the tensors in one round and then in the next: what a byte costs that is
+ * written is the difference of two of them. */
+static void measure_touches(const Calibration *c, int64_t rows, double seconds[TOUCHES]) {
+    double took[TOUCHES][CALIBRATE_ROUNDS];
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
+        for (int t = 0; t < TOUCHES; t++) took[t][round] = touch_seconds(c, t, rows, 0);
+    for (int t = 0; t < TOUCHES; t++) seconds[t] = calibrate_mean(took[t]);
+}
+
+/* Of 3 kB to 200 MB. */
+static void calibrate_memory(Calibration *c, MachineRank *r) {
+    enum { FIRST = 1 << 8, POINTS = 9 };
+    Curve *const curve[TOUCHES] = {&r->memory, &r->in_place, &r->reads};
+    double seconds[TOUCHES];
+    for (int t = 0; t < TOUCHES; t++) {
+        curve[t]->x = NEW_ARRAY(c->mem, double, POINTS);
+        curve[t]->y = NEW_ARRAY(c->mem, double, POINTS);
     }
+    int64_t rows = FIRST / 16;
+    for (int i = 0; i < (c->quick ? 3 : POINTS); i++, rows *= 4) {
+        measure_touches(c, rows, seconds);
+        for (int t = 0; t < TOUCHES; t++) {
+            double bytes = touched_bytes(t, rows);
+            curve[t]->x[i] = bytes;
+            curve[t]->y[i] = bytes / seconds[t];
+            curve[t]->n = i + 1;
+            calibrate_say("%s %9.0f bytes: %.2f GB/s", touches[t].name, bytes,
+                          1e-9 * curve[t]->y[i]);
+        }
+    }
+}
+
+/* The share of what a cache saves that is gone after each pause, of the largest sum that it holds.
+ * False: there is no such cache. */
+static bool measure_lost(const Calibration *c, const Curve *k,
+                         const double *pause_seconds, double *lost, int n) {
+    int at = k->n - 1;
+    while (at >= 0 && k->y[at] < 2 * k->y[k->n - 1]) at--;
+    if (at < 0) return false;
+    int64_t rows = (int64_t)(k->x[at] / touched_bytes(0, 1));
+    double held = touch_seconds(c, 0, rows, 0), far = k->x[at] / k->y[k->n - 1];
+    if (!(far > held)) return false;
+    for (int i = 0; i < n; i++) {
+        double seconds = touch_seconds(c, 0, rows, pause_seconds[i]);
+        lost[i] = MAX(0, MIN((seconds - held) / (far - held), 1));
+    }
+    return true;
+}
+
+double calibrate_keeps_seconds(const double *pause_seconds, const double *lost, int n) {
+    double least = INFINITY, best = 0;
+    for (double s = 1e-4; s < 1; s *= 1.02) {
+        double off = 0;
+        for (int i = 0; i < n; i++)
+            off += pow(1 - exp(-pause_seconds[i] / s) - lost[i], 2);
+        if (off < least) best = s;
+        least = MIN(least, off);
+    }
+    return best;
+}
+
+/* A cache that has lost next to nothing after the longest pause is the rank's own. */
+static void calibrate_keeps(Calibration *c, MachineRank *r) {
+    static const double pause_seconds[] = {1e-3, 3e-3, 1e-2, 3e-2};
+    const double next_to_nothing = 0.1;
+    enum { PAUSES = ARRAY_LEN(pause_seconds) };
+    double lost[PAUSES];
+    if (!measure_lost(c, &r->memory, pause_seconds, lost, PAUSES)) return;
+    if (lost[PAUSES - 1] < next_to_nothing) return;
+    r->keeps_seconds = calibrate_keeps_seconds(pause_seconds, lost, PAUSES);
+    calibrate_say(
+        "caches keep what is not touched for %.1f ms: lost after 1, 3, 10, 30 ms %.0f, "
+        "%.0f, %.0f, %.0f %%",
+        1e3 * r->keeps_seconds, 100 * lost[0], 100 * lost[1], 100 * lost[2],
+        100 * lost[3]);
 }
 
 /* ---- products ---- */
@@ -195,9 +266,8 @@ MachineRank *calibrate_rank(Calibration *c) {
     *r = (MachineRank){.ranks = comm_local_size(), .threads = c->threads};
     calibrate_peaks(c, r);
     calibrate_start(c);
-    calibrate_memory(c, &r->memory, 0);
-    calibrate_memory(c, &r->in_place, 1);
-    calibrate_memory(c, &r->reads, 2);
+    calibrate_memory(c, r);
+    calibrate_keeps(c, r);
     calibrate_products(c, r);
     c->m->nranks++;
     return r;

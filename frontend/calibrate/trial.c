@@ -55,6 +55,7 @@ Trial *trial_make(const TrialOptions *o, const char *func) {
     Trial *t = NEW(mem, Trial);
     t->mem = mem;
     t->turns = o->turns;
+    t->pause_seconds = o->pause_seconds;
     Text text = text_new(mem);
     text_add(&text, "module @trial mesh(%s) level(%s)\nfunc @trial:model%s\n", o->mesh,
              o->fused ? "fused" : "local", func);
@@ -83,7 +84,13 @@ static void run_once(Trial *t) {
     program_run(p);
 }
 
+static void pause_for(double seconds) {
+    for (double until = clock_seconds() + seconds; clock_seconds() < until;) {
+    }
+}
+
 static double seconds_of_runs(Trial *t, int64_t n) {
+    if (t->pause_seconds > 0) pause_for(t->pause_seconds);
     double start = clock_seconds();
     for (int64_t i = 0; i < n; i++) run_once(t);
     return (clock_seconds() - start) / (double)n;
@@ -126,8 +133,8 @@ double trial_seconds(Trial *t, double seconds) {
     if (comm_size() > 1) comm_barrier();
     took[0] = seconds_of_runs(t, 1);
     double once = MAX(ranks_mean(took[0]), 1e-9);
-    int64_t each = (int64_t)MAX(1, LEAST_SECONDS / once);
-    int64_t runs = (int64_t)(seconds / (once * (double)each));
+    int64_t each = t->pause_seconds > 0 ? 1 : (int64_t)MAX(1, LEAST_SECONDS / once);
+    int64_t runs = (int64_t)(seconds / (t->pause_seconds + once * (double)each));
     runs = MAX(MIN(runs, MOST_RUNS), LEAST_RUNS);
     if (comm_size() > 1) comm_barrier();
     if (t->turns) return ranks_most(seconds_of_runs(t, runs * each));

@@ -14,6 +14,7 @@ typedef struct TrialOptions {
     /* Ranks that share a core take turns, so a run is short on one rank because it is long on
      * another: the mean of all runs counts. */
     bool turns;
+    double pause_seconds; /* before each run, in which nothing is touched */
 } TrialOptions;
 
 typedef struct Trial {
@@ -22,6 +23,7 @@ typedef struct Trial {
     char *pool;
     int64_t copies, copy_bytes, next;
     bool turns;
+    double pause_seconds;
 } Trial;
 
 /* func: "(%x: f32[4]) -> (f32[4]) { ... }", of ops at level local, or fused.

@@ -46,6 +46,7 @@ static const NumberRow rank_numbers[] = {
     NEEDED(MachineRank, "f32_gflops", flops[0], 1e9, 1e-3, 1e9),
     NEEDED(MachineRank, "bf16_gflops", flops[1], 1e9, 1e-3, 1e9),
     NUMBER(MachineRank, "f16_gflops", flops[2], 1e9, 0, 1e9),
+    NUMBER(MachineRank, "keeps_ms", keeps_seconds, 1e-3, 0, 1e9),
     NUMBER(MachineRank, "residual_f32", residual[0], 1, -1, 1e9),
     NUMBER(MachineRank, "residual_bf16", residual[1], 1, -1, 1e9),
 };

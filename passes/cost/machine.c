@@ -161,11 +161,13 @@ double machine_memory_rate(const MachineRank *r, double bytes) {
     return r->memory.n ? curve_at(&r->memory, bytes) : INFINITY;
 }
 
-/* What a byte takes with so many touched between. Two that are read take no longer than a sum of
- * them that is written as well. */
+typedef double SecondsOfByte(const MachineRank *r, double between);
+
+/* What a byte takes with so many touched between. One that is read takes no longer than one that is
+ * written, since a cache reads what it does not hold before it is written. */
 static double seconds_to_read(const MachineRank *r, double between) {
-    double all = 3 / curve_at(&r->memory, between);
-    return r->reads.n ? MIN(1 / curve_at(&r->reads, between), all / 2) : all / 3;
+    double each = 1 / curve_at(&r->memory, between);
+    return r->reads.n ? MIN(1 / curve_at(&r->reads, between), each) : each;
 }
 
 static double seconds_to_write(const MachineRank *r, double between) {
@@ -179,11 +181,21 @@ static double seconds_to_overwrite(const MachineRank *r, double between) {
     return MAX(0, MIN(over, write));
 }
 
+/* Of those that caches would hold by their number, a share has been lost. */
+static double seconds_of(const MachineRank *r, SecondsOfByte *of_byte, double bytes,
+                         Since since) {
+    if (!(bytes > 0)) return 0;
+    double held = of_byte(r, since.bytes);
+    if (!(r->keeps_seconds > 0)) return bytes * held;
+    double lost = 1 - exp(-since.seconds / r->keeps_seconds);
+    double far = of_byte(r, MAX(since.bytes, r->memory.x[r->memory.n - 1]));
+    return bytes * (held + lost * MAX(0, far - held));
+}
+
 double machine_memory_seconds(const MachineRank *r, const Moved *m) {
     if (!(m->read + m->written > 0) || !r->memory.n) return 0;
-    double seconds = (m->read - m->near) * seconds_to_read(r, m->between);
-    if (m->near > 0) seconds += m->near * seconds_to_read(r, m->near_between);
-    if (m->overwritten > 0)
-        seconds += m->overwritten * seconds_to_overwrite(r, m->between);
-    return seconds + (m->written - m->overwritten) * seconds_to_write(r, m->between);
+    return seconds_of(r, seconds_to_read, m->read - m->near, m->since_read) +
+           seconds_of(r, seconds_to_read, m->near, m->since_near) +
+           seconds_of(r, seconds_to_overwrite, m->overwritten, m->since_written) +
+           seconds_of(r, seconds_to_write, m->written - m->overwritten, m->since_written);
 }

@@ -69,6 +69,9 @@ typedef struct MachineRank {
      * place; into that of one of them; of an op that reads two and writes next to nothing (no
      * points: a byte costs what it does in the first). */
     Curve memory, in_place, reads;
+    /* Caches that other guests of the host use as well lose what they hold: after so many seconds all
+     * but a part in e of what is not touched. 0: they keep it. */
+    double keeps_seconds;
     /* How far a small step was from its prediction when it was measured: predicted over
      * measured seconds, less 1; of f32, of bf16. 0: not measured. For people only. */
     double residual[2];
@@ -157,18 +160,23 @@ double machine_product_seconds(const Machine *m, const MachineRank *r, DType typ
 double machine_peak(const MachineRank *r, DType type);
 /* Bytes a second of an op that moves so many, none of which it overwrites. */
 double machine_memory_rate(const MachineRank *r, double bytes);
-/* Bytes that an op moves, and how many others are touched from one use of a byte to the next. */
+/* From one use of a byte to the next: how many others are touched, and how long it takes. */
+typedef struct Since {
+    double bytes, seconds;
+} Since;
+/* Bytes that an op moves. */
 typedef struct Moved {
     double read, written;
     double overwritten; /* of these: where an operand was */
     double near;        /* of those read: touched so short a time before */
-    double near_between, between;
+    Since since_near, since_read, since_written;
 } Moved;
-/* Seconds in which they move. What a byte costs that is read, written, or written where one was
- * read for the op anyway, follows from the three ops that are measured: reads alone; two bytes
- * read for one written; two for one overwritten. Where reads alone are not measured, a byte costs the
- * same that is read or written elsewhere: a cache reads what it does not hold before it is
- * written. */
+/* Seconds in which they move; those that caches have lost come from where the last point of a curve
+ * has them from. What a byte costs that is read, written, or written where one was read for the op
+ * anyway, follows from the three ops that are measured: reads alone; two bytes read for one written;
+ * two for one overwritten. One that is read costs no more than one that is written elsewhere, since a
+ * cache reads what it does not hold before it is written; where reads alone are not measured, as
+ * much. */
 double machine_memory_seconds(const MachineRank *r, const Moved *m);
 
 #endif

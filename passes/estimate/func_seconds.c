@@ -2,6 +2,7 @@
  * begins in one ends there, so each has its seconds, whoever calls it; but for a run that begins while
  * its caller has messages in flight, which is gone through by itself. */
 #include "passes/estimate/func_seconds.h"
+#include "passes/estimate/touches.h"
 #include <math.h>
 
 bool op_in_model(const Op *op, const bool *model_funcs) {
@@ -19,60 +20,6 @@ bool *model_funcs(Arena *mem, Func **order) {
             if (op_calls_ops(op) && op_in_model(op, in)) in[op_func(op)->nth] = true;
     }
     return in;
-}
-
-static void note_between(OpSizes *sizes) {
-    double all = 0;
-    for (int i = 0; i < sizes->n; i++)
-        if (sizes->size[i].kind <= SIZE_ELEMENTS) all += sizes->size[i].n.bytes;
-    for (int i = 0; i < sizes->n; i++) sizes->size[i].n.between = all;
-}
-
-static const Value *viewed(const Value *v) {
-    while (v->def && op_has(v->def, F_VIEW)) v = v->def->in[0];
-    return v;
-}
-
-/* When values were touched: by their ids, bytes that the function had moved; -1: not in this run, or
- * before a function was called. */
-typedef struct Touches {
-    const SizeScale *scale;
-    double *at, moved;
-    int n;
-} Touches;
-
-static void touches_forget(Touches *t) {
-    for (int v = 0; v < t->n; v++) t->at[v] = -1;
-}
-
-/* In the middle of the op, as ops go over their operands one after the other. */
-static void touch(Touches *t, const Op *op, OpNumbers *n) {
-    const double now = t->moved + n->bytes / 2;
-    for (int i = 0; i < op->nin; i++) {
-        double at = t->at[viewed(op->in[i])->id];
-        if (at < 0 || !(at < now)) continue;
-        n->near += (double)scaled_bytes(t->scale, &op->in[i]->ty);
-        n->near_between = MAX(n->near_between, now - at);
-        t->at[viewed(op->in[i])->id] = now;
-    }
-    n->near = MIN(n->near, n->bytes - n->written);
-    for (int i = 0; i < op->nin; i++) t->at[viewed(op->in[i])->id] = now;
-    for (int i = 0; i < op->nout; i++) t->at[op->out[i]->id] = now;
-    t->moved += n->bytes;
-}
-
-/* Which operands of its ops a function has just touched. */
-static void note_near(Arena *mem, const Func *f, const SizeScale *scale, OpSizes *sizes,
-                      const int *row) {
-    Touches t = {.scale = scale, .n = f->nvalues};
-    t.at = NEW_ARRAY(mem, double, (size_t)t.n + 1);
-    touches_forget(&t);
-    for (const Op *op = f->first; op; op = op->next) {
-        if (op_calls_ops(op)) touches_forget(&t);
-        if (row[op->id] < 0) continue;
-        OpSize *s = &sizes->size[row[op->id]];
-        if (s->kind <= SIZE_ELEMENTS) touch(&t, op, &s->n);
-    }
 }
 
 /* Room for the ops of a function: no more than it needs, as a search keeps many of them. */
@@ -98,9 +45,8 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
         for (const Op *op = order[i]->first; op; op = op->next)
             op_sizes_add(mem, &s.func[i], op, op_in_model(op, s.in_model), scale,
                          s.row[i]);
-        note_between(&s.func[i]);
-        note_near(own, order[i], scale, &s.func[i], s.row[i]);
     }
+    touches_note(own, order, scale, &s);
     arena_free(own);
     return s;
 }

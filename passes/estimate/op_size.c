@@ -1,6 +1,7 @@
 /* op_size.c - see op_size.h. */
 #include "passes/estimate/op_size.h"
 #include "ir/matmul.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- from the IR ---- */
@@ -69,10 +70,8 @@ static void size_elements(Arena *mem, const SizeScale *scale, const Op *op, OpSi
     Elements e;
     e.n = 0;
     if (!callee) count_element(&e, scale, op);
-    for (const Op *at = callee ? callee->first : NULL; at; at = at->next) {
+    for (const Op *at = callee ? callee->first : NULL; at; at = at->next)
         count_element(&e, scale, at);
-        s->phases |= op_has(at, F_REDUCE);
-    }
     if (!e.n) return;
     s->nelements = e.n;
     s->element = arena_room(mem, array_bytes((size_t)e.n, sizeof *s->element));
@@ -243,18 +242,31 @@ static double elements_seconds(const Machine *m, const MachineRank *r, const OpS
     return seconds;
 }
 
+/* Products and bytes take turns, roughly: kernels do not compute much, and products do not move much
+ * beside. `least`: bytes. */
+static Since since(const Machine *m, const MachineRank *r, const OpSize *s, const Done *w,
+                   double least) {
+    Since t = {.bytes = MAX(w->bytes, least)};
+    if (!(r->keeps_seconds > 0)) return t;
+    t.seconds = w->flops / (m->reached * machine_peak(r, s->products)) +
+                w->bytes / machine_memory_rate(r, INFINITY);
+    return t;
+}
+
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
     const Moved bytes = {.read = s->n.bytes - s->n.written,
                          .written = s->n.written,
                          .overwritten = s->n.overwritten,
                          .near = s->n.near,
-                         .near_between = s->n.near_between,
-                         .between = MAX(s->n.bytes, s->n.between)};
+                         .since_near = since(m, r, s, &s->n.since_near, 0),
+                         .since_read = since(m, r, s, &s->n.since_read, s->n.bytes),
+                         .since_written =
+                             since(m, r, s, &s->n.since_written, s->n.bytes)};
     double moved = machine_memory_seconds(r, &bytes);
     double computed = s->kind == SIZE_PRODUCT ? product_seconds(m, r, s)
                       : s->kind == SIZE_INNER ? inner_seconds(m, r, s)
                                               : elements_seconds(m, r, s);
-    double seconds = s->phases ? moved + computed : MAX(moved, computed);
+    double seconds = s->kind == SIZE_ELEMENTS ? moved + computed : MAX(moved, computed);
     return seconds + m->op_start_seconds;
 }
 

@@ -21,6 +21,11 @@ typedef struct ElementCount {
     double count;
 } ElementCount;
 
+/* What ops did. */
+typedef struct Done {
+    double bytes, flops;
+} Done;
+
 /* Numbers that grow with the micro-batch: doubles alone, since a search reckons them one by one. */
 typedef struct OpNumbers {
     ProductSize product;
@@ -29,8 +34,9 @@ typedef struct OpNumbers {
     double written;      /* of these: results */
     double overwritten;  /* of these: where an operand was */
     double near;         /* of those read: touched by an op just before in its function */
-    double near_between; /* bytes that the function moves from then on, at most */
-    double between;      /* and from one run of the op to the next */
+    Done since_near;     /* what the function does from then on, at most */
+    Done since_read;     /* and what is done since the others were touched */
+    Done since_written;  /* and since the places of results were */
 } OpNumbers;
 
 typedef struct OpSize {
@@ -38,14 +44,13 @@ typedef struct OpSize {
     WorkKind work;
     int op; /* OpKind */
     DType type;
+    DType products; /* of most flops of its function */
     ProductForm form;
     int64_t width; /* last dimension of the first operand */
     OpNumbers n;
     ElementCount *element;
     int nelements;
-    bool
-        phases; /* of a kernel: it goes over its numbers again once a reduction is known */
-    Axes axes;  /* of a collective */
+    Axes axes; /* of a collective */
     bool late;
     int begun;  /* of arrive: the row that it waits for */
     int callee; /* of a call: Func.nth */
@@ -72,12 +77,12 @@ OpSize op_size(Arena *mem, const Op *op, bool in_model, const SizeScale *scale);
 void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
                   const SizeScale *scale, int *row);
 
-/* Seconds of a product, an inner op or elements in one run: products at the rate of their
- * shape, elements at theirs, or bytes at that of memory, whichever is longest, and the start
- * of an op. A kernel of several phases waits for memory in the first and computes in others.
- * What an op reads that another one touched before it in the same function has the rates of the
- * bytes moved since (`near_between`); all else was touched in the run before or earlier, so it has
- * those of as many as the function moves (`between`). */
+/* Seconds of a product, an inner op or elements in one run, and the start of an op. Products take what
+ * they do at the rate of their shape, or their bytes at that of memory if this is longer. Elements take
+ * what their bytes take and what they are computed in besides: their rates are those of numbers in
+ * caches, and are what an op adds to moving them.
+ * Operands have the rates of the bytes that are moved from one use to the next, and of the time that
+ * this takes (`since_near`, ..., set by func_sizes; unset: as many as the op moves). */
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s);
 
 /* Bytes that a rank sends in a collective: those of the size, or where sums over ranks have

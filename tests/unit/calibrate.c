@@ -5,6 +5,7 @@
 #include "frontend/config/machine_file.h"
 #include "profiled.h"
 #include "runs.h"
+#include <math.h>
 
 TEST_LABEL(RANKS);
 TEST_LABEL(RELEASED);
@@ -146,4 +147,15 @@ TEST(runs_say_what_was_predicted) {
                      "--context.threads 1 --parallel_config.data_parallel 2", false);
     expect_predicted("launch -n 2 --threads 1 ",
                      "--context.threads 1 --parallel_config.pipeline_stage 2", true);
+}
+
+TEST(what_caches_lose_tells_how_long_they_keep_it) {
+    const double pause[] = {1e-3, 3e-3, 1e-2, 3e-2}, keeps[] = {5e-4, 3e-3, 2e-2};
+    for (int k = 0; k < ARRAY_LEN(keeps); k++) {
+        double lost[ARRAY_LEN(pause)];
+        for (int i = 0; i < ARRAY_LEN(pause); i++)
+            lost[i] = 1 - exp(-pause[i] / keeps[k]);
+        double found = calibrate_keeps_seconds(pause, lost, ARRAY_LEN(pause));
+        EXPECT_NEAR(found / keeps[k], 1, 0.01);
+    }
 }
