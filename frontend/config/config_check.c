@@ -50,6 +50,15 @@ static void check_kv_heads(const Config *c) {
                       heads);
 }
 
+static void check_behind_norms(const Config *c) {
+    if (c->model_post_layernorm_residual && c->model_use_parallel_residual)
+        config_refuse(
+            c, MODEL "post_layernorm_residual", MODEL "use_parallel_residual",
+            "write False for one of the two",
+            "parallel residuals add attention and MLP to one value, but behind norms "
+            "each has its own");
+}
+
 static void check_window(const Config *c) {
     if (given(c, MODEL "sliding_window") && given(c, MODEL "fa_config.pre_tokens") &&
         c->model_sliding_window - 1 != c->model_fa_pre_tokens)
@@ -314,7 +323,7 @@ static void (*const checks[])(const Config *) = {
     check_rates,        check_first_rate, check_ratio,         check_warmup,
     check_wsd,          check_profile,    check_loss_scale,    check_decay,
     check_documents,    check_mindrecord, check_parallel_mode, check_resume,
-    check_shards,       check_micro};
+    check_shards,       check_micro,      check_behind_norms};
 
 typedef struct Check {
     const Config *cfg;

@@ -48,12 +48,14 @@ static void make_layer(const Make *outer) {
     if (k.first) k.first = func_arg(f, "first", k.first->ty);
     if (index)
         k.rng = build1(model_named(&k, "rng"), OP_rng_layer, NULL, k.rng, index, NULL);
-    Value *from = x,
-          *a = model_attention(&k, model_norm(&k, PART_NORM1, x), &kcache, &vcache);
-    x = model_residual(&k, x, a, SITE_ATTENTION_OUT, PART_POST1);
+    bool behind = k.s->normed_residual;
+    Value *from = x, *normed = model_norm(&k, PART_NORM1, x);
+    Value *a = model_attention(&k, normed, &kcache, &vcache);
+    x = model_residual(&k, behind ? normed : x, a, SITE_ATTENTION_OUT, PART_POST1);
     if (!k.s->parallel_residual) from = x;
-    x = model_residual(&k, x, model_mlp(&k, model_norm(&k, PART_NORM2, from)),
-                       SITE_MLP_OUT, PART_POST2);
+    normed = model_norm(&k, PART_NORM2, from);
+    x = model_residual(&k, behind ? normed : x, model_mlp(&k, normed), SITE_MLP_OUT,
+                       PART_POST2);
     func_ret(f, x, -1);
     if (kcache) {
         func_ret(f, kcache, cache_arg);

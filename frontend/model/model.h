@@ -50,6 +50,7 @@ typedef struct ModelSpec {
     double
         rotary_percent; /* share of a head's numbers, the first ones, that rope turns */
     bool parallel_residual; /* x + attention(norm x) + MLP(norm' x) */
+    bool normed_residual;   /* n + attention(n) with n = norm x, and so with the MLP */
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;  /* norms of each head's queries and keys, before positions */
     bool tied;     /* the head is the embedding */

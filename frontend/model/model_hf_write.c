@@ -68,6 +68,7 @@ static const char *not_gpt2(const ModelSpec *s) {
 
 const char *model_spec_not_hf(const ModelSpec *s) {
     if (s->sandwich) return "norms after attention and MLP (use_sandwich_norm)";
+    if (s->normed_residual) return "residuals behind norms (post_layernorm_residual)";
     if (s->qk_norm && s->family != MODEL_LLAMA)
         return "norms of queries and keys in a model that is no Llama";
     static const char *(*const not_one[])(const ModelSpec *) = {

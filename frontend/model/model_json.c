@@ -77,6 +77,7 @@ static const Field fields[] = {
     LATER(FIELD_FLOAT, rotary_percent),
     LATER(FIELD_BOOL, parallel_residual),
     LATER(FIELD_BOOL, qk_norm),
+    LATER(FIELD_BOOL, normed_residual),
 };
 _Static_assert(sizeof(NormType) == sizeof(int) && sizeof(MlpAct) == sizeof(int) &&
                    sizeof(PositionType) == sizeof(int) &&

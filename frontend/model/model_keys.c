@@ -34,6 +34,8 @@ static const KeyField fields[] = {
     FIELD("rotary_base", model_rotary_base, rope_base, false),
     FIELD("rotary_percent", model_rotary_percent, rotary_percent, false),
     FIELD("use_parallel_residual", model_use_parallel_residual, parallel_residual, false),
+    FIELD("post_layernorm_residual", model_post_layernorm_residual, normed_residual,
+          false),
     FIELD("tie_word_embeddings", model_tie_word_embeddings, tied, false),
     FIELD("add_bias_linear", model_add_bias_linear, mlp_bias, false),
     FIELD("add_qkv_bias", model_add_qkv_bias, qkv_bias, false),

@@ -178,6 +178,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .rope = model_rope_of_config(c),
                    .rotary_percent = c->model_rotary_percent,
                    .parallel_residual = c->model_use_parallel_residual,
+                   .normed_residual = c->model_post_layernorm_residual,
                    .qkv_bias = c->model_add_qkv_bias,
                    .qk_norm = c->model_qk_layernorm,
                    .out_bias = c->model_out_proj_has_bias,

@@ -113,6 +113,7 @@
     {"model.model_config.rotary_base", LLAMA, "500", NULL},
     {"model.model_config.rotary_percent", LLAMA, "0.5", NULL},
     {"model.model_config.use_parallel_residual", TEXT, "True", NULL},
+    {"model.model_config.post_layernorm_residual", TEXT, "True", NULL},
     {"model.model_config.max_position_embeddings", TEXT, "32", NULL},
     {"model.model_config.attn_post_norm_scale", TEXT, "0.5",
      "--model.model_config.use_sandwich_norm=True"},

@@ -76,6 +76,24 @@ TEST_LIMIT(golden_gradients_llama_tied_mqa, 300) {
     gradients_agree("llama_tied_mqa");
 }
 
+/* Losses and norms of gradients in double precision by PyTorch, of Hugging Face's models with layers of
+ * n = norm(x); x = n + attention(n); n = norm(x); x = n + MLP(n). */
+TEST_LIMIT(residuals_behind_norms, 300) {
+    static const double loss[] = {4.64865362, 4.14204635, 4.71832034, 6.90890027},
+                        norm[] = {0.97610349, 1.29942664, 0.69113739, 2.53322099};
+    for (int i = 0; i < ARRAY_LEN(golden); i++) {
+        Arena *mem = arena_new();
+        Case c = case_open(mem, golden[i]);
+        c.spec.normed_residual = true;
+        EXPECT(model_spec_not_hf(&c.spec));
+        Run r = case_run(&c, MODEL_TRAIN, train_passes, "step");
+        run(&r);
+        EXPECT_NEAR(tensor_get(r.ret[0][0], 0), loss[i], 2e-6);
+        EXPECT_NEAR(tensor_get(r.ret[0][1], 0), norm[i], 1e-5 * norm[i]);
+        arena_free(mem);
+    }
+}
+
 /* The whole training program, planned memory and all, has the loss of the model. */
 TEST_LIMIT(golden_step_loss, 300) {
     for (int i = 1; i < ARRAY_LEN(golden); i += 2) {

@@ -74,6 +74,9 @@ TEST_LIMIT(variants_build_and_run, 300) {
     static const char *const variants[] = {
         "    use_sandwich_norm: True\n    attn_post_norm_scale: 0.5\n",
         "    hidden_act: fast_gelu\n",
+        "    post_layernorm_residual: True\n",
+        "    type: LlamaConfig\n    post_layernorm_residual: True\n"
+        "    use_sandwich_norm: True\n    hidden_dropout_prob: 0.1\n",
         "    hidden_act: relu\n",
         "    dropout_prob: 0.2\n    hidden_dropout_prob: 0.3\n"
         "    attention_probs_dropout_prob: 0.4\n",
