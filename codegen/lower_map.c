@@ -60,19 +60,24 @@ static LLVMValueRef gelu_share(Emit *e, LLVMValueRef x) {
     return logistic2(e, emit_fmul(e, x, inner));
 }
 
+/* Farther out the share is 0 or 1, and powers of x must not overflow. NaN stays NaN. */
+static LLVMValueRef gelu_near(Emit *e, LLVMValueRef x) {
+    return emit_fmin(e, num(e, x, 30), emit_fmax(e, num(e, x, -30), x));
+}
+
 /* The share is no less than 2^-126, of which a large x would make a number. It is 0 far below 0,
- * also of -inf, which becomes NaN as in the interpreter. */
+ * also of -inf, which becomes NaN as in the interpreter. It is made as in gelu_grad, so that a kernel of
+ * both makes it once. */
 static LLVMValueRef gelu(Emit *e, LLVMValueRef x) {
     LLVMValueRef far = greater(e, num(e, x, -30), x);
-    LLVMValueRef share = emit_select(e, far, num(e, x, 0), gelu_share(e, x));
-    return emit_fmul(e, x, share);
+    LLVMValueRef share = gelu_share(e, gelu_near(e, x));
+    return emit_fmul(e, x, emit_select(e, far, num(e, x, 0), share));
 }
 
 /* y (s + x 2 s (1 - s) sqrt(2/pi) (1 + 3 * 0.044715 x^2)) */
 static LLVMValueRef gelu_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     const double by = 2 * 0.79788456080286535588;
-    /* farther out it is 0 or 1, and powers of x must not overflow */
-    x = emit_fmin(e, num(e, x, 30), emit_fmax(e, num(e, x, -30), x));
+    x = gelu_near(e, x);
     LLVMValueRef s = gelu_share(e, x), x2 = emit_fmul(e, x, x);
     LLVMValueRef inner = emit_fma(e, x2, num(e, x, by * 3 * 0.044715), num(e, x, by));
     LLVMValueRef both = emit_fma(e, emit_fneg(e, s), s, s);
