@@ -96,6 +96,8 @@ void model_spec_check(const ModelSpec *s) {
              "%lld heads of keys and values do not divide %lld heads; the "
              "number of heads must be a multiple",
              (long long)s->kv_heads, (long long)s->heads);
+    if (s->parallel_residual && s->normed_residual)
+        fail(EXIT_CONFIG, "residuals are either parallel or behind norms, not both");
     check_rope(s);
     check(s->family <= MODEL_NEOX && s->rope.type < ROPE_TYPES && s->norm <= NORM_RMS &&
           s->act < MLP_ACTS);

@@ -217,15 +217,15 @@ static double role_bytes(const Func *f, ArgRole role) {
 
 /* Of one sequence: nothing in it grows with the micro-batch. What the model moves between two updates
  * differs by strategy, and is left out: all parameters and states are more than caches hold. */
-static const ProbeUpdate *read_update(Arena *mem, const Probe *p, const Module *m,
-                                      const SizeScale *one) {
+static const ProbeUpdate *read_update(Arena *mem, Arena *own, const Probe *p,
+                                      const Module *m, const SizeScale *one) {
     ProbeUpdate *u = NEW(mem, ProbeUpdate);
     u->key = p->key;
     u->size = p->size[0];
     u->size.func = NEW_ARRAY(mem, OpSizes, (size_t)u->size.n + 1);
     for (int i = 0; i < u->size.n; i++)
         if (!u->size.in_model[i]) u->size.func[i] = p->size[0].func[i];
-    touches_note(mem, module_order(mem, m), one, &u->size);
+    touches_note(own, module_order(own, m), one, &u->size);
     for (const Func *s = m->first; s; s = s->next)
         if (func_is_entry(s)) {
             u->step = s->nth;
@@ -323,7 +323,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
         p.size[1] = func_sizes(mem, m, &two);
         p.mesh = m->mesh;
         p.refused = find_pieces(own, &p, m, &one);
-        if (!p.update && !p.refused) p.update = read_update(mem, &p, m, &one);
+        if (!p.update && !p.refused) p.update = read_update(mem, own, &p, m, &one);
         if (p.update) p.bytes.states = p.update->states;
         catch_end(&caught);
     } else {

@@ -3,9 +3,8 @@
 
 /* What functions do, by Func.nth. */
 typedef struct Whole {
-    Done run;    /* once, with what they call */
-    double runs; /* of the longest loop that calls it; 0: none does */
-    Call loop;
+    Done run;  /* once, with what they call */
+    Call loop; /* the longest that calls it; times 0: none does */
     DType products;
 } Whole;
 
@@ -51,11 +50,8 @@ static void note_loops(const Func *f, Whole *whole) {
     for (const Op *op = f->first; op; op = op->next) {
         if (!op_calls_ops(op) || !op_is_loop(op)) continue;
         Call c = call_of(op);
-        Whole *w = &whole[c.f->nth];
-        if ((double)c.times > w->runs) {
-            w->runs = (double)c.times;
-            w->loop = c;
-        }
+        Call *longest = &whole[c.f->nth].loop;
+        if (c.times > longest->times) *longest = c;
     }
 }
 
@@ -101,7 +97,7 @@ static Done since_run(const Touches *t, const Mean *m) {
     const Whole *w = &t->whole[t->f->nth];
     Done since = {0};
     double sliced = m->bytes > 0 ? m->sliced / m->bytes : 0;
-    add_done(&since, w->run, 1 - sliced + sliced * MAX(w->runs, 1));
+    add_done(&since, w->run, 1 - sliced + sliced * (double)MAX(w->loop.times, 1));
     return since;
 }
 

@@ -291,9 +291,6 @@ TEST(two_names_for_one_key) {
                 EXIT_CONFIG,
                 "model.model_config.hidden_size disagrees with "
                 "model.model_config.embedding_size in line 3");
-    EXPECT_FAIL(parse("model:\n  model_config:\n    use_parallel_residual: True\n"
-                      "    post_layernorm_residual: True\n"),
-                EXIT_CONFIG, "write False for one of the two");
     EXPECT_FAIL(parse("parallel: {enable_parallel_optimizer: True}\n"
                       "parallel_config: {optimizer_shard: False}\n"),
                 EXIT_CONFIG, "keep one of the two");
@@ -332,6 +329,9 @@ TEST(categories) {
 }
 
 TEST(wrong_combinations) {
+    EXPECT_FAIL(parse("model:\n  model_config:\n    use_parallel_residual: True\n"
+                      "    post_layernorm_residual: True\n"),
+                EXIT_CONFIG, "write False for one of the two");
     EXPECT_FAIL(parse("lr_schedule:\n  learning_rate: 1e-4\n  lr_end: 2e-4\n"),
                 EXIT_CONFIG,
                 "t.yaml:3:11: error: learning_rate 0.0001 is below lr_end 0.0002");

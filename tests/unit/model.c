@@ -90,6 +90,8 @@ TEST_LIMIT(residuals_behind_norms, 300) {
         run(&r);
         EXPECT_NEAR(tensor_get(r.ret[0][0], 0), loss[i], 2e-6);
         EXPECT_NEAR(tensor_get(r.ret[0][1], 0), norm[i], 1e-5 * norm[i]);
+        c.spec.parallel_residual = true;
+        EXPECT_FAIL(case_run(&c, MODEL_TRAIN, "", "model"), EXIT_CONFIG, "not both");
         arena_free(mem);
     }
 }
