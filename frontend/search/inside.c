@@ -104,6 +104,14 @@ static double layer_room(const Search *s, const Choice *c, double copies,
     return (choice_room(s, c) - MAX(0, c->bytes - layers * layer)) / layers;
 }
 
+/* With as many micro-batches as a step can have. What is done once a step counts least then, so with
+ * fewer nothing else makes a layer faster. */
+static const Inside *fastest_layer(Search *s, const Choice *c) {
+    int most = (int)(s->o.sequences / c->batch);
+    return inside_like(
+        s, &(Inside){.tp = c->tp, .batch = c->batch, .micro = most, .dp = 1});
+}
+
 /* The fastest of all; where these do not leave a layer its share of a rank's memory, those that
  * do. */
 const Inside *search_inside(Search *s, const Choice *c, double part) {
@@ -111,8 +119,10 @@ const Inside *search_inside(Search *s, const Choice *c, double part) {
     double copies = copies_of(s, c), in_flight = choice_in_flight(c, 0) / c->chunks;
     double room = layer_room(s, c, copies, in_flight);
     if (room <= 0) return NULL;
+    const Inside *in = part < 1 ? fastest_layer(s, c) : NULL;
+    if (in && !(in->entries && in->gain < part)) return NULL;
     Inside like = {.tp = c->tp, .batch = c->batch, .micro = c->micro, .dp = c->dp};
-    const Inside *in = inside_like(s, &like);
+    in = inside_like(s, &like);
     if (!in->entries || in->gain >= part) return NULL;
     if (in->parameter_bytes * copies + in->kept_bytes * in_flight > room) {
         like.limit_bytes = room;

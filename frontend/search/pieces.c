@@ -114,15 +114,6 @@ double choice_room(const Search *s, const Choice *c) {
 
 /* ---- where chunks are ---- */
 
-static const PipeScheduleKind *kind_of(const Choice *c) {
-    return schedule_kind_at(c->schedule);
-}
-
-static int64_t even_layers(const Search *s, const Choice *c, int chunk) {
-    int64_t chunks = (int64_t)c->pp * c->chunks;
-    return s->layers / chunks + (chunk < s->layers % chunks);
-}
-
 /* Layers so that no stage takes longer than it must: one after the other to the stage that is
  * the earliest done with it. */
 static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
@@ -155,20 +146,26 @@ void choice_layers(Search *s, const Choice *c, int64_t *layers) {
     const int64_t *from = NULL;
     if (c->layers == LAYERS_GIVEN) from = s->list.items;
     if (c->layers == LAYERS_BALANCED) from = balanced_layers(s, c);
-    for (int k = 0; k < chunks; k++) layers[k] = from ? from[k] : even_layers(s, c, k);
+    int64_t each = s->layers / chunks, more = s->layers % chunks;
+    for (int k = 0; k < chunks; k++) layers[k] = from ? from[k] : each + (k < more);
 }
 
 /* ---- bytes ---- */
 
-double choice_in_flight(const Choice *c, int stage) {
+static double in_flight(const PipeScheduleKind *kind, const Choice *c, int stage) {
     if (c->pp == 1) return 1;
-    return schedule_kind_in_flight(kind_of(c), c->pp, c->chunks, c->micro, stage);
+    return schedule_kind_in_flight(kind, c->pp, c->chunks, c->micro, stage);
+}
+
+double choice_in_flight(const Choice *c, int stage) {
+    return in_flight(schedule_kind_at(c->schedule), c, stage);
 }
 
 typedef struct StageBytes {
     double held, read;       /* of parameters, as ProbeBytes has them */
     double state, gradients; /* of weights and states; of gradients */
     double layers;           /* of the stage */
+    bool first, last;        /* it has that chunk */
     double extra;            /* that plans of such choices had beside */
     double in_flight;        /* micro-batches whose activations of a chunk it keeps */
     Waiting waiting;
@@ -233,7 +230,7 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
 
 /* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. */
 static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b) {
-    double room = choice_room(s, c);
+    double room = s->times.room;
     int most = (int)ceil(b->layers / c->chunks);
     if (bytes_with(s, c, b, 0) <= room) return 0;
     for (int low = 0, high = most;;) { /* bytes fall with the layers */
@@ -252,22 +249,27 @@ static double bytes_of(const ParamBytes *p, double layers, bool first, bool last
     return first && last ? bytes - p->tied : bytes;
 }
 
-static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *layers,
-                              int stage) {
+static void add_parameter_bytes(const Search *s, const Choice *c, StageBytes *b) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
-    StageBytes b = {.in_flight = choice_in_flight(c, stage),
-                    .waiting = schedule_kind_waiting(kind_of(c), c->pp, c->micro, stage)};
-    bool first = false, last = false;
-    for (int i = 0; i < c->chunks; i++) {
-        int k = schedule_stage_chunk(kind_of(c), c->pp, stage, i);
-        b.layers += (double)layers[k];
-        first |= k == 0;
-        last |= k == c->pp * c->chunks - 1;
+    b->held = bytes_of(&p->held, b->layers, b->first, b->last);
+    b->read = bytes_of(&p->read, b->layers, b->first, b->last);
+    add_state_bytes(s, c, b);
+}
+
+static StageBytes stage_bytes(const ChunkTimes *t, const Choice *c, int stage) {
+    StageBytes b = {.in_flight = in_flight(t->kind, c, stage),
+                    .waiting = schedule_kind_waiting(t->kind, c->pp, c->micro, stage)};
+    for (int nth = 0; nth < c->chunks; nth++) {
+        int i = schedule_stage_chunk(t->kind, c->pp, stage, nth);
+        b.layers += (double)t->layers[i];
+        b.first |= i == 0;
+        b.last |= i == c->pp * c->chunks - 1;
     }
-    b.held = bytes_of(&p->held, b.layers, first, last);
-    b.read = bytes_of(&p->read, b.layers, first, last);
-    add_state_bytes(s, c, &b);
     return b;
+}
+
+static bool holds_the_same(const StageBytes *a, const StageBytes *b) {
+    return a->layers == b->layers && a->first == b->first && a->last == b->last;
 }
 
 /* ---- messages over the replicas ---- */
@@ -355,7 +357,7 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
                       int stage, ChunkTimes *out) {
     int chunks = c->pp * c->chunks;
     for (int nth = 0; nth < c->chunks; nth++) {
-        int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
+        int i = schedule_stage_chunk(out->kind, c->pp, stage, nth);
         double n = (double)out->layers[i], remade = MIN(n, out->again[i]);
         double *task = out->task[i], first = i == 0, last = i == chunks - 1;
         task[TASK_FORWARD] = n * (t->forward + r->forward) + first * t->first_forward +
@@ -375,7 +377,7 @@ static double set_remade(Search *s, Choice *c, const StageBytes *b, int stage) {
     int same = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, b);
     double sum = 0;
     for (int nth = 0; nth < c->chunks; nth++) {
-        int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
+        int i = schedule_stage_chunk(t->kind, c->pp, stage, nth);
         t->again[i] = s->nremade ? s->remade[i] : MAX(same, 0);
         sum += t->again[i];
         c->remade = MAX(c->remade, t->again[i]);
@@ -387,33 +389,37 @@ static double set_remade(Search *s, Choice *c, const StageBytes *b, int stage) {
  * fit. */
 static bool choice_times(Search *s, Choice *c) {
     const Places *at = places_of(s, c);
-    Pieces *pieces = pieces_at(s, c, at->shapes);
-    const ProbeSeconds *t = &pieces->t;
+    const ProbeSeconds *t = &pieces_at(s, c, at->shapes)->t;
     ChunkTimes *out = &s->times;
     bool fits = true;
-    StageBytes before = {0};
+    StageBytes b = {0};
     Replicas r = {0};
     const Extra *extra = find_extra(s, c);
     double step = 0;
-    out->places = at;
     choice_layers(s, c, out->layers);
     c->bytes = c->remade = 0;
     if (!c->apart) c->extra_bytes = extra ? extra->bytes : 0;
+    out->places = at;
+    out->kind = schedule_kind_at(c->schedule);
+    out->room = choice_room(s, c);
     out->message = message_between(s, c, &at->next);
     for (int k = 0; k < c->pp; k++) {
-        StageBytes b = stage_bytes(s, c, out->layers, k);
-        b.extra = c->extra_bytes;
-        double again = set_remade(s, c, &b, k);
-        double bytes = bytes_with(s, c, &b, MAX(again, 0));
-        if (bytes > choice_room(s, c)) again = -1;
-        if (!k || b.layers != before.layers || b.held != before.held) {
+        StageBytes stage = stage_bytes(out, c, k);
+        if (k && holds_the_same(&stage, &b)) {
+            b.in_flight = stage.in_flight;
+            b.waiting = stage.waiting;
+        } else {
+            b = stage;
+            b.extra = c->extra_bytes;
+            add_parameter_bytes(s, c, &b);
             r = replicas_seconds(s, c, &at->replicas, t, &b);
             step = r.step + update_of(s, c, t, b.held);
         }
-        before = b;
+        double again = set_remade(s, c, &b, k);
+        double bytes = bytes_with(s, c, &b, MAX(again, 0));
         out->step[k] = step;
         c->bytes = MAX(c->bytes, bytes);
-        fits &= again >= 0;
+        fits &= again >= 0 && bytes <= out->room;
         set_tasks(c, t, &r, k, out);
     }
     if (!fits) c->remade = -1;
@@ -421,12 +427,12 @@ static bool choice_times(Search *s, Choice *c) {
 }
 
 /* Messages of a micro-batch that the stage takes. */
-static int messages_taken(const Choice *c, int stage) {
+static int messages_taken(const PipeScheduleKind *kind, const Choice *c, int stage) {
     int chunks = c->pp * c->chunks, n = 0;
     for (int nth = 0; nth < c->chunks; nth++) {
-        int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
-        n += i > 0 && schedule_chunk_stage(kind_of(c), c->pp, i - 1) != stage;
-        n += i < chunks - 1 && schedule_chunk_stage(kind_of(c), c->pp, i + 1) != stage;
+        int i = schedule_stage_chunk(kind, c->pp, stage, nth);
+        n += i > 0 && schedule_chunk_stage(kind, c->pp, i - 1) != stage;
+        n += i < chunks - 1 && schedule_chunk_stage(kind, c->pp, i + 1) != stage;
     }
     return n;
 }
@@ -436,12 +442,12 @@ static int messages_taken(const Choice *c, int stage) {
  * weights; and those that share cores have no more than these. While it takes a message it does
  * nothing else. */
 static double bound_of(const Choice *c, const ChunkTimes *t) {
-    bool halves = kind_of(c)->halves;
+    bool halves = t->kind->halves;
     double most = 0, before = 0;
     for (int k = 0; k < c->pp; k++) {
-        double busy = 0, takes = c->micro * messages_taken(c, k) * t->message;
+        double busy = 0, takes = c->micro * messages_taken(t->kind, c, k) * t->message;
         for (int nth = 0; nth < c->chunks; nth++) {
-            const double *task = t->task[schedule_stage_chunk(kind_of(c), c->pp, k, nth)];
+            const double *task = t->task[schedule_stage_chunk(t->kind, c->pp, k, nth)];
             busy += task[TASK_FORWARD] + task[TASK_BACKWARD];
         }
         t->busy[k] = c->micro * busy + t->step[k];
@@ -471,7 +477,7 @@ int *choice_remade(Arena *mem, Search *s, const Choice *c) {
     choice_times(s, &copy);
     for (int k = 0; k < c->pp; k++)
         for (int nth = 0; nth < c->chunks; nth++) {
-            int i = schedule_stage_chunk(kind_of(c), c->pp, k, nth);
+            int i = schedule_stage_chunk(t->kind, c->pp, k, nth);
             n[i] = (int)MIN(t->layers[i], t->again[i]);
         }
     return n;

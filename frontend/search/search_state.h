@@ -62,6 +62,8 @@ typedef struct Inside {
 
 /* Of the choice that was looked at last; room for as many chunks as the model has layers. */
 typedef struct ChunkTimes {
+    const PipeScheduleKind *kind;
+    double room; /* bytes that a plan may have */
     const Places *places;
     int64_t *layers;            /* by chunk */
     double (*task)[TASK_KINDS]; /* by chunk */

@@ -159,14 +159,6 @@ const char *schedule_name_at(int k) {
     return k < ARRAY_LEN(generators) ? generators[k].is.name : NULL;
 }
 
-int schedule_chunk_stage(const PipeScheduleKind *s, int stages, int chunk) {
-    return s->folded && chunk >= stages ? 2 * stages - 1 - chunk : chunk % stages;
-}
-
-int schedule_stage_chunk(const PipeScheduleKind *s, int stages, int stage, int nth) {
-    return s->folded && nth ? 2 * stages - 1 - stage : nth * stages + stage;
-}
-
 int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int micro,
                             int stage) {
     int all = micro * each, warm = 2 * (stages - 1 - stage) + (each - 1) * stages;

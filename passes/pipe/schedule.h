@@ -46,9 +46,14 @@ typedef struct PipeScheduleKind {
 } PipeScheduleKind;
 /* Of the k-th generator; NULL: there are not so many. */
 const PipeScheduleKind *schedule_kind_at(int k);
-int schedule_chunk_stage(const PipeScheduleKind *s, int stages, int chunk);
+static inline int schedule_chunk_stage(const PipeScheduleKind *s, int stages, int chunk) {
+    return s->folded && chunk >= stages ? 2 * stages - 1 - chunk : chunk % stages;
+}
 /* The nth chunk of a stage, from the model's start. */
-int schedule_stage_chunk(const PipeScheduleKind *s, int stages, int stage, int nth);
+static inline int schedule_stage_chunk(const PipeScheduleKind *s, int stages, int stage,
+                                       int nth) {
+    return s->folded && nth ? 2 * stages - 1 - stage : nth * stages + stage;
+}
 /* What schedule_in_flight says of its schedules; less, where backward is in halves. */
 int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int micro,
                             int stage);
