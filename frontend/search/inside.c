@@ -108,8 +108,8 @@ static double layer_room(const Search *s, const Choice *c, double copies,
  * fewer nothing else makes a layer faster. */
 static const Inside *fastest_layer(Search *s, const Choice *c) {
     int most = (int)(s->o.sequences / c->batch);
-    return inside_like(
-        s, &(Inside){.tp = c->tp, .batch = c->batch, .micro = most, .dp = 1});
+    return inside_like(s,
+                       &(Inside){.tp = c->tp, .batch = c->batch, .micro = most, .dp = 1});
 }
 
 /* The fastest of all; where these do not leave a layer its share of a rank's memory, those that

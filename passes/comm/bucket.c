@@ -112,20 +112,20 @@ static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
     return joined < apart - saved(k->known, both);
 }
 
+/* Where a collective and a later one can be one: at the first, at the later, or NULL. */
+static Op *meeting(Op *a, Op *b) {
+    if (ready_at(b, a)) return a;
+    return feeds(a, b) || used_before(a, b) ? NULL : b;
+}
+
 /* The next collective that can join `a`, and where they meet; NULL: none. */
 static Op *partner(Op *a, const Bucket *k, Op **before) {
     for (Op *b = a->next; b; b = b->next) {
         if (b->kind != a->kind || !same_attrs(a, b)) continue;
         bool fits = operand_bytes(b) <= k->room_bytes - operand_bytes(a);
-        if (!fits || a->nin + b->nin > MAX_BUCKET || better_apart(k, a, b)) continue;
-        if (ready_at(b, a)) {
-            *before = a;
-            return b;
-        }
-        if (!feeds(a, b) && !used_before(a, b)) {
-            *before = b;
-            return b;
-        }
+        if (!fits || a->nin + b->nin > MAX_BUCKET) continue;
+        *before = meeting(a, b);
+        if (*before && !better_apart(k, a, b)) return b;
     }
     return NULL;
 }
