@@ -231,6 +231,19 @@ static bool worth_trying(const Search *s, int schedule) {
     return s->fixed[KNOB_SCHEDULE] >= 0 || !schedule_kind_at(schedule)->all_forward;
 }
 
+/* Several chunks a stage have equal layers, where the layers can be split so. */
+static bool chunks_worth_trying(const Search *s, const Choice *c, int chunks) {
+    const char *name = schedule_name_at(c->schedule);
+    bool apart = false; /* some number of chunks splits them equally */
+    if (!schedule_fits(name, c->pp, chunks, c->micro)) return false;
+    if (chunks == 1 || s->fixed[KNOB_LAYERS] >= 0) return true;
+    if (s->layers % ((int64_t)chunks * c->pp) == 0) return true;
+    for (int v = 2; v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++)
+        apart |= s->layers % ((int64_t)v * c->pp) == 0 &&
+                 schedule_fits(name, c->pp, v, c->micro);
+    return !apart;
+}
+
 static void each_schedule(Walk *w) {
     const Search *s = w->s;
     Choice *c = &w->c;
@@ -241,14 +254,10 @@ static void each_schedule(Walk *w) {
         return;
     }
     for (int k = 0; schedule_name_at(k); k++) {
-        const char *name = schedule_name_at(k);
         if (!may(s, KNOB_SCHEDULE, k) || !worth_trying(s, k)) continue;
         c->schedule = k;
         for (int v = 1; v == 1 || v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++) {
-            bool given = s->fixed[KNOB_LAYERS] >= 0;
-            bool even = v == 1 || s->layers % ((int64_t)v * c->pp) == 0;
-            if (!(even || given) || !may(s, KNOB_CHUNKS, v)) continue;
-            if (!schedule_fits(name, c->pp, v, c->micro)) continue;
+            if (!may(s, KNOB_CHUNKS, v) || !chunks_worth_trying(s, c, v)) continue;
             c->chunks = v;
             each_zero(w);
         }

@@ -341,7 +341,54 @@ TEST(the_planner_agrees_on_halves) {
     }
 }
 
-/* Chunks of several sizes, which are only taken as they are given. */
+static void note_chunks(void *ctx, const Choice *c) {
+    *(unsigned *)ctx |= 1U << c->chunks;
+}
+
+/* The first chunks have one more then, as in a plan without a list. */
+TEST(chunks_of_unequal_layers_are_tried_where_there_are_no_others) {
+    static const struct {
+        const char *schedule;
+        int layers, pp;
+        unsigned tried; /* by chunks of a stage */
+        int chunks;
+    } rows[] = {{"zero_bubble_v", 6, 2, 1U << 2, 2},
+                {"zero_bubble_v", 17, 4, 1U << 2, 2},
+                {"1f1b", 7, 2, 1U << 1 | 1U << 2 | 1U << 3, 3},
+                {"1f1b", 10, 4, 1U << 1 | 1U << 2, 2},
+                {"1f1b", 10, 2, 1U << 1 | 1U << 5, 5}};
+    for (int i = 0; i < ARRAY_LEN(rows); i++) {
+        Arena *mem = arena_new();
+        Made k = gpus();
+        SearchOptions o;
+        char *flag[] = {
+            arena_printf(mem, "--parallel_config.pipeline_stage=%d", rows[i].pp),
+            arena_printf(mem, "--model.model_config.num_layers=%d", rows[i].layers),
+            arena_printf(mem, "--parallel.pipeline_config.pipeline_scheduler=%s",
+                         rows[i].schedule),
+            "--model.model_config.vocab_size=200",
+            arena_printf(mem, "--parallel_config.pp_interleave_num=%d", rows[i].chunks)};
+        SearchResult r = run(mem, &k, ARRAY_LEN(flag), flag, &o);
+        EXPECT(r.ntop >= 1);
+        for (int t = 0; t < r.ntop; t++) {
+            const Verified *v = &r.top[t];
+            EXPECT_INT(v->c.chunks, rows[i].chunks);
+            if (v->c.inside) continue; /* pieces do not know what that gains */
+            test_at("case %d: pieces %.4g s %.4g B, plan %.4g s %lld B", i, v->c.seconds,
+                    v->c.bytes, v->seconds, (long long)v->bytes);
+            EXPECT(v->c.bytes <= (double)v->bytes);
+            EXPECT(v->seconds / v->c.seconds > 0.95 && v->seconds / v->c.seconds < 1.3);
+        }
+        unsigned tried = 0;
+        o.nflags--;
+        o.cfg = config_load(mem, o.path, o.nflags, flag);
+        search_each(search_open(mem, &o), note_chunks, &tried);
+        EXPECT_INT(tried, rows[i].tried);
+        arena_free(mem);
+    }
+}
+
+/* Chunks of several sizes, which are taken as they are given. */
 TEST(a_list_of_layers_is_taken_as_it_is) {
     Arena *mem = arena_new();
     Made k = gpus();
