@@ -15,6 +15,7 @@
 typedef struct SimChange {
     double embd_dropout, attn_dropout, resid_dropout;
     bool masked, documents;
+    bool normed;        /* residuals behind norms */
     int interleave;     /* parts of a micro-batch; 0: 1 */
     int64_t tile_bytes; /* of pass tile, whatever the rows; 0: none */
     DType narrow;       /* factors of products; f32: as they are */
@@ -165,6 +166,7 @@ static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy
     s.spec.attn_dropout = change.attn_dropout;
     s.spec.resid_dropout = change.resid_dropout;
     s.spec.window = change.window;
+    s.spec.normed_residual = change.normed;
     PassOptions o = sim_options(&s);
     s.m = model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN);
     strategy_apply(&s.strategy, &s.spec, s.m, &o);

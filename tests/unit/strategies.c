@@ -16,6 +16,8 @@ static const char to_local[] =
     "simplify,seed,zero,narrow,autodiff,simplify,train,hoist,simplify,shard,"
     "reshard,collect,simplify,localize,simplify,keep,sink,simplify";
 
+static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
+
 enum { NONE, EMBEDDING, ATTENTION, RESIDUAL, ALL, DROPOUTS };
 
 typedef struct Combination {
@@ -23,6 +25,7 @@ typedef struct Combination {
     int dp, tp, cp, ring, sp, vocab, zero, groups, micro, beside;
     int dropout, masked, documents;
     DType narrow;
+    bool normed; /* residuals behind norms */
 } Combination;
 
 static Strategy strategy_of(const Combination *c) {
@@ -47,7 +50,8 @@ static SimChange change_of(const Combination *c) {
                        .resid_dropout = c->dropout == RESIDUAL || all ? 0.1 : 0,
                        .masked = c->masked,
                        .documents = c->documents,
-                       .narrow = c->narrow};
+                       .narrow = c->narrow,
+                       .normed = c->normed};
 }
 
 static const char *describe(Arena *mem, const Combination *c) {
@@ -148,7 +152,6 @@ TEST(references_differ) {
         {.dropout = RESIDUAL}, {.dropout = ALL},       {.masked = 1},
         {.documents = 1},
     };
-    static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
     for (int m = 0; m < ARRAY_LEN(models); m++) {
         double loss[ARRAY_LEN(way)];
         for (int i = 0; i < ARRAY_LEN(way); i++) {
@@ -211,7 +214,6 @@ static const int factor_size[FACTORS] = {2, 4, 3,        3, 3, 2, 2, 1 + 2 * LEV
                                          3, 2, DROPOUTS, 2, 2};
 
 static Combination combination_of(const int *c, int factors) {
-    static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
     bool two = c[ZERO] > LEVELS;
     Combination k = {.name = models[c[MODEL]],
                      .dp = 1 << c[DP],
@@ -312,7 +314,6 @@ static void run_golden(int part, int parts) {
 
 /* In narrow numbers ranks round other sums than one rank does. */
 static void run_narrow(DType type, int part, int parts, double as_one, double as_f32) {
-    static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
     Arena *mem = arena_new();
     keep_memory();
     Pairing p = golden_pairs(mem);
@@ -336,6 +337,33 @@ static void run_narrow(DType type, int part, int parts, double as_one, double as
     EXPECT(from_f32 > 1e-6); /* or nothing was rounded */
     printf("  %s: worst relative loss %.2g of one rank, %.2g of f32\n", dtype_name[type],
            worst, from_f32);
+    arena_free(mem);
+}
+
+/* A part of the golden combinations, with another model. */
+static void run_normed(void) {
+    enum { EVERY = 3 };
+    Arena *mem = arena_new();
+    keep_memory();
+    Pairing p = golden_pairs(mem);
+    SimCurve one[ARRAY_LEN(models)];
+    double worst = 0, apart = INFINITY;
+    for (int i = 0; i < ARRAY_LEN(models); i++) {
+        Combination alone = {models[i], 1, 1, 1, 1, .micro = 1, .normed = true};
+        SimCurve golden = sim_golden_curve(models[i], GOLDEN_STEPS);
+        one[i] = train(&alone, STEPS);
+        apart = fmin(apart, fabs(one[i].loss[STEPS - 1] - golden.loss[STEPS - 1]));
+    }
+    EXPECT(apart > 1e-3); /* or it is the same model */
+    for (int n = 0; n < golden_count(); n++) {
+        const int *v = pairing_next(&p);
+        if (n % EVERY) continue;
+        Combination c = combination_of(v, GOLDEN_FACTORS);
+        c.normed = true;
+        SimCurve got = train(&c, STEPS);
+        worst = fmax(worst, expect_curve(&c, &got, &one[v[MODEL]]));
+    }
+    printf("  worst relative loss %.2g\n", worst);
     arena_free(mem);
 }
 
@@ -374,6 +402,11 @@ TEST_LIMIT(bf16_first_half, 120) {
 TEST_LABEL_OF(bf16_second_half, SLOW);
 TEST_LIMIT(bf16_second_half, 120) {
     run_narrow(DT_BF16, 1, 2, 2e-3, 1e-2);
+}
+
+TEST_LABEL_OF(residuals_behind_norms, SLOW);
+TEST_LIMIT(residuals_behind_norms, 120) {
+    run_normed();
 }
 
 TEST_LABEL_OF(wide_first_part, SLOW);
