@@ -29,13 +29,21 @@ static void add_list(Flags *f, const char *key, const char *text) {
     PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, text));
 }
 
+/* Rows of the nth chunks of all stages; one row as a list. */
 static void add_layers(Flags *f, Search *s, const Choice *c) {
+    const PipeScheduleKind *kind = schedule_kind_at(c->schedule);
     Text t = text_new(f->mem);
     int64_t *n = NEW_ARRAY(f->mem, int64_t, (size_t)c->pp * (size_t)c->chunks);
     choice_layers(s, c, n);
-    for (int k = 0; k < c->pp * c->chunks; k++)
-        text_add(&t, "%s%lld", k ? "," : "[", (long long)n[k]);
-    text_add(&t, "]");
+    for (int nth = 0; nth < c->chunks; nth++)
+        for (int k = 0; k < c->pp; k++)
+            text_add(&t, "%s%lld",
+                     k               ? ","
+                     : nth           ? "],["
+                     : c->chunks > 1 ? "[["
+                                     : "[",
+                     (long long)n[schedule_stage_chunk(kind, c->pp, k, nth)]);
+    text_add(&t, c->chunks > 1 ? "]]" : "]");
     add_list(f, knob_key[KNOB_LAYERS], t.s);
 }
 

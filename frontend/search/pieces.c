@@ -114,11 +114,18 @@ double choice_room(const Search *s, const Choice *c) {
 
 /* ---- where chunks are ---- */
 
+/* That has the model's last chunk. */
+static int last_stage(const Choice *c) {
+    const PipeScheduleKind *kind = schedule_kind_at(c->schedule);
+    return schedule_chunk_stage(kind, c->pp, c->pp * c->chunks - 1);
+}
+
 /* Layers so that no stage takes longer than it must: one after the other to the stage that is
  * the earliest done with it. */
 static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
                     int64_t *layers) {
     double one = t->forward + t->inputs + t->weights;
+    int last = last_stage(c);
     for (int k = 0; k < c->pp; k++) layers[k] = 0;
     for (int64_t i = 0; i < s->layers; i++) {
         int best = 0;
@@ -126,7 +133,7 @@ static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
         for (int k = 0; k < c->pp; k++) {
             double seconds = one * (double)(layers[k] + 1);
             if (k == 0) seconds += t->first_forward + t->first_backward;
-            if (k == c->pp - 1) seconds += t->last_forward + t->last_backward;
+            if (k == last) seconds += t->last_forward + t->last_backward;
             if (seconds < least * (1 - 1e-12)) best = k, least = seconds;
         }
         layers[best]++;
@@ -135,19 +142,53 @@ static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
 
 static const int64_t *balanced_layers(Search *s, const Choice *c) {
     Pieces *p = search_pieces(s, c);
-    if (!p->balanced) p->balanced = NEW_ARRAY(s->mem, int64_t, (size_t)s->layers);
-    if (p->stages != c->pp) balance(s, c, &p->t, p->balanced);
-    p->stages = c->pp;
-    return p->balanced;
+    Balanced *b = &p->balanced[last_stage(c) > 0];
+    if (!b->layers) b->layers = NEW_ARRAY(s->mem, int64_t, (size_t)s->layers);
+    if (b->stages != c->pp) balance(s, c, &p->t, b->layers);
+    b->stages = c->pp;
+    return b->layers;
+}
+
+static void even_layers(const Search *s, const Choice *c, int64_t *layers) {
+    int chunks = c->pp * c->chunks;
+    int64_t each = s->layers / chunks, more = s->layers % chunks;
+    for (int k = 0; k < chunks; k++) layers[k] = each + (k < more);
+}
+
+/* Of the nth chunk of a stage. */
+static int64_t stage_share(const Search *s, const Choice *c, const int64_t *balanced,
+                           int stage, int nth) {
+    if (!balanced) return s->list.items[nth * s->list.columns + stage];
+    return balanced[stage] / c->chunks + (nth < balanced[stage] % c->chunks);
 }
 
 void choice_layers(Search *s, const Choice *c, int64_t *layers) {
-    int chunks = c->pp * c->chunks;
-    const int64_t *from = NULL;
-    if (c->layers == LAYERS_GIVEN) from = s->list.items;
-    if (c->layers == LAYERS_BALANCED) from = balanced_layers(s, c);
-    int64_t each = s->layers / chunks, more = s->layers % chunks;
-    for (int k = 0; k < chunks; k++) layers[k] = from ? from[k] : each + (k < more);
+    const PipeScheduleKind *kind = schedule_kind_at(c->schedule);
+    const int64_t *balanced = NULL;
+    if (c->layers == LAYERS_EVEN) {
+        even_layers(s, c, layers);
+        return;
+    }
+    if (c->layers == LAYERS_BALANCED) balanced = balanced_layers(s, c);
+    for (int k = 0; k < c->pp; k++)
+        for (int nth = 0; nth < c->chunks; nth++)
+            layers[schedule_stage_chunk(kind, c->pp, k, nth)] =
+                stage_share(s, c, balanced, k, nth);
+}
+
+bool choice_may_balance(Search *s, const Choice *c) {
+    const PipeScheduleKind *kind = schedule_kind_at(c->schedule);
+    const int64_t *balanced = balanced_layers(s, c);
+    int64_t *layers = s->times.layers;
+    bool same = true;
+    even_layers(s, c, layers);
+    for (int k = 0; k < c->pp && same; k++) {
+        int64_t even = 0;
+        for (int nth = 0; nth < c->chunks; nth++)
+            even += layers[schedule_stage_chunk(kind, c->pp, k, nth)];
+        same = even == balanced[k];
+    }
+    return !same;
 }
 
 /* ---- bytes ---- */

@@ -16,13 +16,18 @@ typedef struct Shapes {
     struct Shapes *next; /* of the same probe */
 } Shapes;
 
+/* Layers of each of `stages`, where the slowest is the fastest. */
+typedef struct Balanced {
+    int stages; /* 0: not known yet */
+    int64_t *layers;
+} Balanced;
+
 /* The pieces of a probe with micro-batches of so many sequences. */
 typedef struct Pieces {
     int batch;
     const Shapes *shapes;
     ProbeSeconds t;
-    int64_t *balanced; /* layers of each of `stages`, where the slowest is the fastest */
-    int stages;        /* 0: not known yet */
+    Balanced balanced[2];
     struct Pieces *next; /* of the same probe */
 } Pieces;
 
@@ -153,6 +158,8 @@ Extra *choice_extra(Search *s, const Choice *c);
 bool choice_is_like(const Choice *c, const Extra *e);
 /* Before the first choice, when the model is known. */
 void choice_make_room(Search *s);
+/* Would other layers than even ones make its slowest stage faster? */
+bool choice_may_balance(Search *s, const Choice *c);
 /* Layers of each chunk. */
 void choice_layers(Search *s, const Choice *c, int64_t *layers);
 /* Chunks' forwards whose activations a stage keeps at most. */

@@ -212,12 +212,13 @@ static void see(Walk *w) {
 static void each_layers(Walk *w) {
     const IntTable *list = &w->s->list;
     bool fixed = w->s->fixed[KNOB_LAYERS] >= 0;
-    int ways = w->c.pp > 1 && w->c.chunks == 1 ? LAYERS_GIVEN : LAYERS_BALANCED;
     if (fixed && (list->columns != w->c.pp || list->rows != w->c.chunks)) return;
     if (w->s->nremade && w->s->nremade != w->c.pp * w->c.chunks) return;
     w->c.layers = fixed ? LAYERS_GIVEN : LAYERS_EVEN;
-    if (fixed) see(w);
-    for (; w->c.layers < ways; w->c.layers++) see(w);
+    see(w);
+    if (fixed || w->c.pp == 1 || !choice_may_balance(w->s, &w->c)) return;
+    w->c.layers = LAYERS_BALANCED;
+    see(w);
 }
 
 static void each_zero(Walk *w) {
@@ -231,17 +232,18 @@ static bool worth_trying(const Search *s, int schedule) {
     return s->fixed[KNOB_SCHEDULE] >= 0 || !schedule_kind_at(schedule)->all_forward;
 }
 
-/* Several chunks a stage have equal layers, where the layers can be split so. */
+/* Several chunks a stage have equal layers; where the layers cannot be split so, two are tried. */
 static bool chunks_worth_trying(const Search *s, const Choice *c, int chunks) {
     const char *name = schedule_name_at(c->schedule);
-    bool apart = false; /* some number of chunks splits them equally */
+    bool equal = false; /* some number of chunks splits them so */
     if (!schedule_fits(name, c->pp, chunks, c->micro)) return false;
-    if (chunks == 1 || s->fixed[KNOB_LAYERS] >= 0) return true;
+    if (chunks == 1 || s->fixed[KNOB_LAYERS] >= 0 || s->fixed[KNOB_CHUNKS] >= 0)
+        return true;
     if (s->layers % ((int64_t)chunks * c->pp) == 0) return true;
     for (int v = 2; v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++)
-        apart |= s->layers % ((int64_t)v * c->pp) == 0 &&
+        equal |= s->layers % ((int64_t)v * c->pp) == 0 &&
                  schedule_fits(name, c->pp, v, c->micro);
-    return !apart;
+    return chunks == 2 && !equal;
 }
 
 static void each_schedule(Walk *w) {

@@ -354,7 +354,7 @@ TEST(chunks_of_unequal_layers_are_tried_where_there_are_no_others) {
         int chunks;
     } rows[] = {{"zero_bubble_v", 6, 2, 1U << 2, 2},
                 {"zero_bubble_v", 17, 4, 1U << 2, 2},
-                {"1f1b", 7, 2, 1U << 1 | 1U << 2 | 1U << 3, 3},
+                {"1f1b", 7, 2, 1U << 1 | 1U << 2, 3}, /* 3 when asked for */
                 {"1f1b", 10, 4, 1U << 1 | 1U << 2, 2},
                 {"1f1b", 10, 2, 1U << 1 | 1U << 5, 5}};
     for (int i = 0; i < ARRAY_LEN(rows); i++) {
@@ -388,18 +388,59 @@ TEST(chunks_of_unequal_layers_are_tried_where_there_are_no_others) {
     }
 }
 
-/* Chunks of several sizes, which are taken as they are given. */
+/* A row for the nth chunks of all stages, in the order of the stages in a V too. */
 TEST(a_list_of_layers_is_taken_as_it_is) {
+    static char *const ways[][2] = {
+        {"--parallel_config.num_layer_list=[[2,1],[2,1]]", "1f1b"},
+        {"--parallel_config.num_layer_list=[[3,0],[3,0]]", "zero_bubble_v"}};
+    for (int w = 0; w < ARRAY_LEN(ways); w++) {
+        Arena *mem = arena_new();
+        Made k = gpus();
+        SearchOptions o;
+        char *flag[] = {ways[w][0],
+                        arena_printf(mem,
+                                     "--parallel.pipeline_config.pipeline_scheduler=%s",
+                                     ways[w][1])};
+        SearchResult r = run(mem, &k, 2, flag, &o);
+        EXPECT(r.ntop >= 1);
+        for (int i = 0; i < r.ntop; i++) {
+            const Verified *v = &r.top[i];
+            test_at("%s: pieces %.4g s, plan %.4g s", ways[w][1], v->c.seconds,
+                    v->seconds);
+            EXPECT_INT(v->c.pp, 2);
+            EXPECT_INT(v->c.chunks, 2);
+            EXPECT_INT(v->c.layers, LAYERS_GIVEN);
+            EXPECT(v->c.inside || v->seconds < 1.3 * v->c.seconds);
+        }
+        arena_free(mem);
+    }
+}
+
+/* With a head that is as much work as some layers, on the stage of a V that has both ends. */
+TEST(chunks_of_a_v_are_balanced) {
     Arena *mem = arena_new();
     Made k = gpus();
     SearchOptions o;
-    char *list[] = {"--parallel_config.num_layer_list=[[2,1],[2,1]]"};
-    SearchResult r = run(mem, &k, 1, list, &o);
+    char *flag[] = {"--parallel_config.pipeline_stage=2",
+                    "--model.model_config.num_layers=12",
+                    "--model.model_config.vocab_size=4000",
+                    "--parallel.pipeline_config.pipeline_scheduler=zero_bubble_v", NULL};
+    SearchResult r = run(mem, &k, 4, flag, &o);
     EXPECT(r.ntop >= 1);
-    for (int i = 0; i < r.ntop; i++) {
-        EXPECT_INT(r.top[i].c.pp, 2);
-        EXPECT_INT(r.top[i].c.chunks, 2);
-        EXPECT_INT(r.top[i].c.layers, LAYERS_GIVEN);
-    }
+    const Verified *best = &r.top[0];
+    EXPECT_INT(best->c.layers, LAYERS_BALANCED);
+    double balanced = best->seconds;
+    const char *list = NULL;
+    for (int i = 0; i < best->nflags; i++)
+        if (strstr(best->flag[i], "num_layer_list=[[")) list = best->flag[i];
+    EXPECT(list);
+    test_at("%s", list);
+    EXPECT(best->seconds < 1.3 * best->c.seconds && best->c.bytes <= (double)best->bytes);
+    flag[4] = "--parallel_config.num_layer_list=[[3,3],[3,3]]";
+    r = run(mem, &k, 5, flag, &o);
+    EXPECT(r.ntop >= 1 && balanced < 0.95 * r.top[0].seconds);
+    flag[4] = arena_strdup(mem, list);
+    r = run(mem, &k, 5, flag, &o);
+    EXPECT(r.ntop >= 1 && r.top[0].seconds == balanced);
     arena_free(mem);
 }

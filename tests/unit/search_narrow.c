@@ -124,9 +124,10 @@ TEST_LIMIT(bytes_of_pieces_are_near_those_of_plans, 120) {
             "--parallel.parallel_optimizer_config.optimizer_level=level1",
             "--parallel_config.context_parallel=1",
             "--parallel.pipeline_config.pipeline_scheduler=1f1b",
+            "--parallel_config.pp_interleave_num=1",
             arena_printf(mem, "--model.model_config.compute_dtype=%s", cases[k].type)};
         SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 8);
-        o.tops = 12;
+        o.tops = 6;
         SearchResult r = search_run(mem, &o);
         double least = 1, most = 0;
         EXPECT(r.ntop >= 4);
