@@ -159,14 +159,15 @@ static bool asks_for_ends(const Config *cfg) {
             cfg->train_dataset_data_loader_eod_mask_loss);
 }
 
-/* The token with which the tokenizer beside the data ends a document; -1: none is known. */
-static int64_t end_of_data(const Config *cfg) {
+int64_t data_eod_of_tokenizer(const Config *cfg) {
+    if (!asks_for_ends(cfg)) return -1;
     Arena *mem = arena_new();
     int64_t end = -1;
     Catch c;
     if (CATCH(c)) {
         TokenizerSpec spec = {.tokenizer_file = data_tokenizer(mem, cfg)};
-        if (spec.tokenizer_file) end = tokenizer_eod(tokenizer_open(mem, &spec));
+        if (!spec.tokenizer_file) spec = run_tokenizer(mem, cfg);
+        if (run_tokenizer_found(&spec)) end = tokenizer_eod(tokenizer_open(mem, &spec));
         catch_end(&c);
     }
     arena_free(mem);
@@ -176,8 +177,17 @@ static int64_t end_of_data(const Config *cfg) {
 int64_t data_eod(const Config *cfg) {
     int64_t given = cfg->train_dataset_data_loader_eod;
     if (given >= 0) return given;
-    int64_t end = asks_for_ends(cfg) ? end_of_data(cfg) : -1;
+    int64_t end = data_eod_of_tokenizer(cfg);
     return end >= 0 ? end : cfg->model_eos_token;
+}
+
+bool data_eod_is_guessed(const Config *cfg) {
+    bool weights = cfg->init_from[0] || cfg->resume_or_finetune_checkpoint[0] ||
+                   cfg->pretrained_model_dir[0];
+    return asks_for_ends(cfg) && cfg->train_dataset_data_loader_eod < 0 && !weights &&
+           cfg->model_eos_token >= 0 &&
+           !config_given(cfg, "model.model_config.eos_token") &&
+           data_eod_of_tokenizer(cfg) < 0;
 }
 
 static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,

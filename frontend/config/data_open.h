@@ -25,8 +25,12 @@ const char *data_loader_name(const Config *cfg);
 const char *data_path_given(const Config *cfg);
 
 /* The token that ends a document: that of the key; else, where something of a GPTDataset
- * depends on it, that of the tokenizer beside the data; else the model's, -1: none. */
+ * depends on it, that of the tokenizer beside the data, or else of the run; else the model's, -1: none. */
 int64_t data_eod(const Config *cfg);
+/* -1: nothing depends on it, or there is no tokenizer that knows it. */
+int64_t data_eod_of_tokenizer(const Config *cfg);
+/* Does something depend on it, and it is the default of a key that nobody gave? */
+bool data_eod_is_guessed(const Config *cfg);
 
 /* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
  * a share above 0 for it, and eval_iters above 0. */

@@ -269,6 +269,10 @@ static void parser_error(Builder *b, const yaml_parser_t *p) {
 YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n) {
     if (n > YAML_MAX_BYTES)
         fail(EXIT_CONFIG, "%s has more than %d bytes", file_name, YAML_MAX_BYTES);
+    static const char mark[] = "\xef\xbb\xbf"; /* libyaml counts it as a column */
+    const size_t mark_bytes = sizeof mark - 1;
+    if (n >= mark_bytes && !memcmp(text, mark, mark_bytes))
+        text += mark_bytes, n -= mark_bytes;
     Builder *b = NEW(a, Builder);
     b->mem = a;
     b->file = arena_strdup(a, file_name);

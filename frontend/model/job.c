@@ -208,7 +208,7 @@ static void check_means(const Job *j) {
 }
 
 /* Rows of the token table (and classes of the loss): no token may lead outside. */
-static int64_t vocabulary(const Job *j) {
+int64_t job_vocabulary(const Job *j) {
     if (j->has_spec) return j->spec.vocab;
     const Func *f = user_entry(j);
     int64_t vocab = 0, classes = INT64_MAX;
@@ -227,144 +227,6 @@ static int64_t vocabulary(const Job *j) {
                  j->module.path, f->arg[i]->name, f->name);
     }
     return MIN(vocab, classes);
-}
-
-/* Bytes of a text mean nothing to a model whose tokens are not bytes. With a smaller
- * vocabulary each byte is looked at when it is read. */
-static void check_bytes(const Job *j) {
-    const Config *cfg = j->cfg;
-    const char *path = data_path_given(cfg);
-    if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
-    int64_t vocab = vocabulary(j);
-    if (vocab <= 256) return;
-    const char *file = strcmp(path, "embedded") ? path : "TEXT";
-    config_refuse(
-        cfg, LOADER "type", LOADER "dataset_dir",
-        arena_printf(j->mem,
-                     "--tokenizer_file tokenizer.json; to make one: stator "
-                     "tokenizer train --input %.100s --vocab-size %lld --output "
-                     "tok; or vocab_size 256",
-                     file, (long long)vocab),
-        "TextFile gives bytes as tokens, 0 .. 255, but this model has a "
-        "vocabulary of %lld",
-        (long long)vocab);
-}
-
-static const char *const tokenizer_keys[] = {LOADER "tokenizer_file", LOADER "vocab_file",
-                                             LOADER "merge_file"};
-
-/* "": it is not given. */
-static const char *tokenizer_file_of(const Job *j, int key) {
-    return config_value(j->cfg, j->mem, tokenizer_keys[key]);
-}
-
-/* The key of the file that could not be read; NULL: no key says it. */
-static const char *key_of_failure(const Job *j, const char *message) {
-    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++) {
-        const char *file = tokenizer_file_of(j, i);
-        if (file[0] && strstr(message, file)) return tokenizer_keys[i];
-    }
-    return NULL;
-}
-
-/* Flags with which there is no tokenizer. */
-static const char *without_tokenizer(const Job *j) {
-    Text t = text_new(j->mem);
-    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
-        if (tokenizer_file_of(j, i)[0])
-            text_add(&t, "%s--%s null", t.n ? " " : "", tokenizer_keys[i]);
-    return t.s;
-}
-
-/* Where it is needed: a failure inside of a file has a place of its own. */
-static _Noreturn void refuse_tokenizer(const Job *j, const Catch *c, bool text) {
-    const char *said = arena_strdup(j->mem, catch_text(c));
-    const char *key = c->at.file ? NULL : key_of_failure(j, said);
-    if (!key) fail_again(c->code, arena_strdup(j->mem, c->message));
-    const char *hint = arena_printf(j->mem, "%s: data that are token numbers need none",
-                                    without_tokenizer(j));
-    fail_at(c->code, config_where(j->cfg, key), text ? NULL : hint, "%s", said);
-}
-
-static void note_no_tokenizer(const Job *j, const Catch *c, bool named) {
-    const char *key = named ? key_of_failure(j, c->message) : NULL, *place = "";
-    SourcePos at = key ? config_where(j->cfg, key) : (SourcePos){0};
-    if (comm_rank() != 0) return;
-    if (at.line) place = arena_printf(j->mem, "%s:%d: ", at.file, at.line);
-    if (named)
-        say_aside("note: %s%s: training needs it, or %s", place, catch_text(c),
-                  without_tokenizer(j));
-    else
-        say_aside("note: the run keeps no tokenizer: %s", catch_text(c));
-}
-
-static bool names_tokenizer(const Job *j) {
-    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
-        if (tokenizer_file_of(j, i)[0]) return true;
-    return false;
-}
-
-/* One that was only found is not needed for data that are tokens: then a file that is not
- * understood costs a line, not the run. A plan needs none that is named. */
-static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) {
-    const Config *cfg = j->cfg;
-    LoaderType type = cfg->train_dataset_data_loader_type;
-    const bool text = type == LOADER_TEXT_FILE || type == LOADER_WEBTEXT;
-    const bool named = names_tokenizer(j);
-    Catch c;
-    if (!CATCH(c)) {
-        if (text || (named && !j->plans)) refuse_tokenizer(j, &c, text);
-        note_no_tokenizer(j, &c, named);
-        return NULL;
-    }
-    const Tokenizer *t = tokenizer_open(j->mem, spec);
-    catch_end(&c);
-    return t;
-}
-
-/* Who has texts in JSON may not want its braces learned. */
-static void note_json_as_text(const Job *j) {
-    const char *path = data_path_given(j->cfg);
-    if (j->cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE) return;
-    if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson"))
-        config_note(j->cfg, LOADER "dataset_dir",
-                    "%s is read as it is, keys and braces too: "
-                    "--train_dataset.data_loader.type WebtextDataset takes the texts",
-                    path);
-}
-
-/* A plan reads no text. */
-static void check_texts(const Job *j, const TokenizerSpec *spec) {
-    const Config *cfg = j->cfg;
-    bool bytes = spec->type && !strcmp(spec->type, "ByteTokenizer");
-    if (cfg->train_dataset_data_loader_type != LOADER_WEBTEXT || bytes || j->plans)
-        return;
-    config_refuse(cfg, LOADER "tokenizer_type", LOADER "type",
-                  "--tokenizer_file tokenizer.json, or --" LOADER
-                  "tokenizer_type ByteTokenizer",
-                  "data of type WebtextDataset are texts, and there is no tokenizer");
-}
-
-/* Opens the tokenizer of the run, if it has one; every id must have a row in the model. */
-static void choose_tokenizer(Job *j) {
-    const Config *cfg = j->cfg;
-    note_json_as_text(j);
-    TokenizerSpec spec = run_tokenizer(j->mem, cfg);
-    if (!run_tokenizer_found(&spec)) {
-        check_bytes(j);
-        check_texts(j, &spec);
-        return;
-    }
-    j->tokenizer = open_tokenizer(j, &spec);
-    if (!j->tokenizer) return;
-    int64_t ids = tokenizer_vocab(j->tokenizer), vocab = vocabulary(j);
-    if (j->ncolumns || vocab >= ids) return;
-    config_refuse(cfg, "model.model_config.vocab_size", LOADER "tokenizer_file",
-                  arena_printf(j->mem, "vocab_size %lld, or a multiple of 64 above",
-                               (long long)ids),
-                  "the tokenizer %s has %lld ids, the model a vocabulary of %lld",
-                  spec.tokenizer_file ? spec.tokenizer_file : spec.vocab_file,
-                  (long long)ids, (long long)vocab);
 }
 
 /* Parts of a micro-batch, where they can hide anything. */
@@ -407,21 +269,6 @@ static void choose_again(Job *j) {
     j->strategy.remake = NULL;
 }
 
-/* Where documents end, their tokenizer knows better than the model. The key says so to a
- * resumed run, which compares it. */
-static void choose_eod(Job *j) {
-    Config *cfg = j->cfg;
-    int64_t eod = data_eod(cfg), models = cfg->model_eos_token;
-    if (cfg->train_dataset_data_loader_eod >= 0 || eod == models) return;
-    cfg->train_dataset_data_loader_eod = eod;
-    if (models < 0) return;
-    config_note(
-        cfg, LOADER "eod",
-        "documents end with token %lld, as the tokenizer beside the data says; the "
-        "model's eos_token is %lld, which --" LOADER "eod %lld takes instead",
-        (long long)eod, (long long)models, (long long)models);
-}
-
 void job_choose_shape(Job *j) {
     uint64_t whole;
     j->micro = j->cfg->parallel_config_micro_batch_num;
@@ -437,8 +284,7 @@ void job_choose_shape(Job *j) {
     choose_again(j);
     choose_inputs(j);
     check_means(j);
-    choose_eod(j);
-    choose_tokenizer(j);
+    job_choose_tokens(j);
 }
 
 Job *job_to_plan(Arena *mem, Config *cfg) {
@@ -453,7 +299,7 @@ Job *job_to_plan(Arena *mem, Config *cfg) {
 DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {
     return (DataShape){.rows = rows,
                        .seq = j->seq,
-                       .vocab = vocabulary(j),
+                       .vocab = job_vocabulary(j),
                        .step_rows = j->batch * j->micro,
                        .steps = steps,
                        .column = j->column,

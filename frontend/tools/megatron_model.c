@@ -134,6 +134,36 @@ static int64_t tokens_of(const Megatron *m, const TokenizerSpec *s) {
     return n;
 }
 
+/* The token that ends a document: that of the files, where they are there; NullTokenizer's is the one
+ * behind all others; -1: nothing here says it. */
+static int64_t end_of(const Megatron *m, const TokenizerSpec *s) {
+    enum { GPT2_END = 50256 };
+    int64_t end = -1;
+    if (tokens_of_files(s)) {
+        Arena *own = arena_new();
+        end = tokenizer_eod(tokenizer_open(own, s));
+        arena_free(own);
+    } else if (IS(m, tokenizer_type, "NullTokenizer")) {
+        end = COUNT(m, vocab_size, -1);
+    } else if (IS(m, tokenizer_type, "GPT2BPETokenizer")) {
+        end = GPT2_END;
+    }
+    return end;
+}
+
+/* Where something depends on it. */
+static void add_end(Megatron *m, const TokenizerSpec *s) {
+    if (!GIVEN(m, reset_position_ids) && !GIVEN(m, reset_attention_mask) &&
+        !GIVEN(m, eod_mask_loss))
+        return;
+    int64_t end = end_of(m, s);
+    if (end >= 0)
+        megatron_add(m, DATA "eod", "%lld", (long long)end);
+    else
+        megatron_note(m, "no file of a tokenizer that is here says which token ends a "
+                         "document: write " DATA "eod");
+}
+
 void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s) {
     TokenizerSpec files = files_of(m);
     int64_t to = times_capped(COUNT(m, make_vocab_size_divisible_by, 128), s->tp);
@@ -157,6 +187,7 @@ void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s) {
     if (files.merge_file) megatron_add(m, DATA "merge_file", "%s", files.merge_file);
     if (files.tokenizer_file)
         megatron_add(m, DATA "tokenizer_file", "%s", files.tokenizer_file);
+    add_end(m, &files);
 }
 
 /* ---- types ---- */

@@ -70,6 +70,18 @@ static void count_windows(Data *d, bool with_rest) {
     d->samples += d->rest > 0;
 }
 
+static _Noreturn void refuse_empty(const Data *d, bool with_rest) {
+    if (with_rest)
+        fail(EXIT_DATA,
+             "%s holds %lld token%s; 2 at least are needed, of which one is next",
+             d->path, (long long)d->tokens, d->tokens == 1 ? "" : "s");
+    fail(EXIT_DATA,
+         "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
+         "seq_length or more data",
+         d->path, part_name(d), (long long)d->tokens, (long long)d->seq,
+         (long long)d->seq + 1);
+}
+
 Data *data_open(Arena *mem, const DataSpec *spec) {
     const DataReader *r = reader_named(spec->type ? spec->type : "");
     spec_check(spec, r);
@@ -92,12 +104,7 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
     if (CATCH(c)) {
         r->open(mem, d);
         if (!d->samples) count_windows(d, spec->rest);
-        if (d->samples < 1)
-            fail(EXIT_DATA,
-                 "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
-                 "seq_length or more data",
-                 d->path, part_name(d), (long long)d->tokens, (long long)d->seq,
-                 (long long)d->seq + 1);
+        if (d->samples < 1) refuse_empty(d, spec->rest);
         catch_end(&c);
     } else {
         r->close(d);

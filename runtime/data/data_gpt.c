@@ -219,7 +219,9 @@ static void gpt_open(Arena *mem, Data *d) {
     open_sources(mem, d, g);
     if (needs_eod && gpt->eod < 0)
         fail(EXIT_CONFIG, "reset_position_ids, reset_attention_mask and eod_mask_loss "
-                          "need eod, the token that ends a document");
+                          "need eod, the token that ends a document\n"
+                          "    hint: --train_dataset.data_loader.eod N, or a tokenizer "
+                          "that knows it: --tokenizer_file F");
     if (d->samples < d->batch)
         fail(EXIT_DATA, "%s has %lld samples; a batch needs %lld", d->path,
              (long long)d->samples, (long long)d->batch);

@@ -178,6 +178,9 @@ TEST(wrong_specs) {
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "cannot open");
     s.path = put_file("empty", "", 0);
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "holds 0 tokens");
+    s.rest = true;
+    EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "holds 0 tokens; 2 at least are needed");
+    s.rest = false;
     s.path = "/dev/null";
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "not a regular file");
 }

@@ -466,6 +466,30 @@ TEST(vocabulary_of_files) {
         EXIT_CONFIG, "how many tokens?");
 }
 
+/* Where something depends on it. */
+TEST(ends_of_documents) {
+    char *text = temp("text.txt"), *dir = temp("tok");
+    write_text(text, "ab ab ab ab\n");
+    run(cmd_tokenizer, "train", "--input", text, "--vocab-size", "258", "--output", dir,
+        NULL);
+    worked();
+    static const char asks[] = "--data-path a --reset-position-ids";
+    const struct {
+        const char *words;
+        int64_t eod;
+    } rows[] = {{"--tokenizer-type NullTokenizer --vocab-size 50257", 50257},
+                {"--tokenizer-type GPT2BPETokenizer --vocab-size 50257", 50256},
+                {arena_printf(mem(), "--tokenizer-model %s", dir), 257},
+                {"--tokenizer-type HuggingFaceTokenizer --vocab-size 400", -1}};
+    for (int i = 0; i < ARRAY_LEN(rows); i++) {
+        test_at("%s", rows[i].words);
+        const Config *c = config_of(arena_printf(mem(), "%s %s", asks, rows[i].words));
+        EXPECT_INT(c->train_dataset_data_loader_eod, rows[i].eod);
+        c = config_of(arena_printf(mem(), "--data-path a %s", rows[i].words));
+        EXPECT_INT(c->train_dataset_data_loader_eod, -1);
+    }
+}
+
 TEST(gelu_without_a_fused_bias_is_told) {
     Megatron *m = read_words(arena_printf(mem(), "%s--no-bias-gelu-fusion", base), 0);
     EXPECT(m->nnotes == 2 && strstr(m->note[0], "the form with tanh"));

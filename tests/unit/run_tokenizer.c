@@ -283,10 +283,9 @@ TEST_LIMIT(ends_of_documents_are_the_tokenizers, 120) {
     const char *want = say(0, "%s --train_dataset.data_loader.eod 299", inspect);
     EXPECT_STR(say(0, "%s", inspect), want);
     EXPECT(strcmp(say(0, "%s --train_dataset.data_loader.eod 3", inspect), want));
-    EXPECT_PART(
-        say(0, "$S train %s", words),
-        "documents end with token 299, as the tokenizer beside the data says; the "
-        "model's eos_token is 3, which --train_dataset.data_loader.eod 3 takes");
+    EXPECT_PART(say(0, "$S train %s", words),
+                "documents end with token 299, as their tokenizer says; the "
+                "model's eos_token is 3, which --train_dataset.data_loader.eod 3 takes");
     EXPECT_PART(say(0, "grep eod: run/config.yaml"), "eod: 299");
     /* Inspecting asks the weights as training does. */
     write_text(in_temp("w.yaml"),
@@ -296,6 +295,39 @@ TEST_LIMIT(ends_of_documents_are_the_tokenizers, 120) {
                "runner_config: {max_steps: 4, batch_size: 2, eval_iters: 1}\n");
     say(0, "$S convert --to hf run hf && grep -q '\"eos_token_id\": 3' hf/config.json");
     EXPECT_STR(say(0, "$S inspect w.yaml --split train --samples 0,1,2"), want);
+}
+
+/* Of a pair without one beside it, and of a model whose keys do not say how its texts end. */
+TEST_LIMIT(a_named_tokenizer_says_what_ends_documents, 120) {
+    const char *words =
+        "c.yaml --train_dataset.data_loader.type GPTDataset --dataset_dir "
+        "e_text_document --train_dataset.data_loader.reset_position_ids True "
+        "--model.model_config.vocab_size 50300";
+    prepare("tok/tokenizer.json", 304);
+    say(0, "$S preprocess --input text.txt --text-documents line --append-eod "
+           "--tokenizer-file tok/tokenizer.json --output-prefix e; rm -r *.tokenizer");
+    const char *inspect =
+        arena_printf(mem(), "$S inspect %s --split train --samples 0,1,2", words);
+    const char *want = say(0, "%s --train_dataset.data_loader.eod 299", inspect);
+    EXPECT_STR(say(0, "%s", inspect), want);
+    EXPECT(strcmp(say(0, "%s --tokenizer_file null", inspect), want));
+    EXPECT(!strstr(say(0, "$S train %s", words), "documents end with"));
+    say(0, "grep 'eos_token: 299' run/config.yaml && $S convert --to hf run hf && grep "
+           "-q '\"eos_token_id\": 299' hf/config.json");
+    EXPECT_PART(say(0, "rm -r run; $S train %s --tokenizer_file null", words),
+                "documents end with token 50256, the default of "
+                "model.model_config.eos_token: there is no tokenizer that says so; "
+                "another one is --train_dataset.data_loader.eod N");
+    EXPECT(!strstr(say(0,
+                       "rm -r run; $S train %s --tokenizer_file null "
+                       "--model.model_config.eos_token 50256",
+                       words),
+                   "documents end with"));
+    EXPECT_PART(say(EXIT_CONFIG,
+                    "$S train %s --tokenizer_file null --model.model_config.vocab_size "
+                    "304",
+                    words),
+                "hint: --train_dataset.data_loader.eod N");
 }
 
 TEST_LIMIT(words_of_predict, 120) {

@@ -25,9 +25,9 @@ TEST(empty_is_a_map) {
     EXPECT_INT(parse("# only words\n")->n, 0);
     EXPECT_INT(parse("---\n...\n")->n, 0);
     EXPECT_INT(parse("\xef\xbb\xbf"
-                     "a: 1\n")
+                     "a: 1\nb: 2\n")
                    ->n,
-               1);
+               2);
 }
 
 TEST(aliases_repeat) {

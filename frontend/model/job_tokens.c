@@ -1,0 +1,184 @@
+/* job_tokens.c - the tokenizer of a job, and which tokens end its texts and documents. */
+#include "frontend/config/config_state.h"
+#include "frontend/model/job.h"
+#include "runtime/comm/comm.h"
+
+#define LOADER "train_dataset.data_loader."
+
+/* Bytes of a text mean nothing to a model whose tokens are not bytes. With a smaller
+ * vocabulary each byte is looked at when it is read. */
+static void check_bytes(const Job *j) {
+    const Config *cfg = j->cfg;
+    const char *path = data_path_given(cfg);
+    if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
+    int64_t vocab = job_vocabulary(j);
+    if (vocab <= 256) return;
+    const char *file = strcmp(path, "embedded") ? path : "TEXT";
+    config_refuse(
+        cfg, LOADER "type", LOADER "dataset_dir",
+        arena_printf(j->mem,
+                     "--tokenizer_file tokenizer.json; to make one: stator "
+                     "tokenizer train --input %.100s --vocab-size %lld --output "
+                     "tok; or vocab_size 256",
+                     file, (long long)vocab),
+        "TextFile gives bytes as tokens, 0 .. 255, but this model has a "
+        "vocabulary of %lld",
+        (long long)vocab);
+}
+
+static const char *const tokenizer_keys[] = {LOADER "tokenizer_file", LOADER "vocab_file",
+                                             LOADER "merge_file"};
+
+/* "": it is not given. */
+static const char *tokenizer_file_of(const Job *j, int key) {
+    return config_value(j->cfg, j->mem, tokenizer_keys[key]);
+}
+
+/* The key of the file that could not be read; NULL: no key says it. */
+static const char *key_of_failure(const Job *j, const char *message) {
+    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++) {
+        const char *file = tokenizer_file_of(j, i);
+        if (file[0] && strstr(message, file)) return tokenizer_keys[i];
+    }
+    return NULL;
+}
+
+/* Flags with which there is no tokenizer. */
+static const char *without_tokenizer(const Job *j) {
+    Text t = text_new(j->mem);
+    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
+        if (tokenizer_file_of(j, i)[0])
+            text_add(&t, "%s--%s null", t.n ? " " : "", tokenizer_keys[i]);
+    return t.s;
+}
+
+/* Where it is needed: a failure inside of a file has a place of its own. */
+static _Noreturn void refuse_tokenizer(const Job *j, const Catch *c, bool text) {
+    const char *said = arena_strdup(j->mem, catch_text(c));
+    const char *key = c->at.file ? NULL : key_of_failure(j, said);
+    if (!key) fail_again(c->code, arena_strdup(j->mem, c->message));
+    const char *hint = arena_printf(j->mem, "%s: data that are token numbers need none",
+                                    without_tokenizer(j));
+    fail_at(c->code, config_where(j->cfg, key), text ? NULL : hint, "%s", said);
+}
+
+static void note_no_tokenizer(const Job *j, const Catch *c, bool named) {
+    const char *key = named ? key_of_failure(j, c->message) : NULL, *place = "";
+    SourcePos at = key ? config_where(j->cfg, key) : (SourcePos){0};
+    if (comm_rank() != 0) return;
+    if (at.line) place = arena_printf(j->mem, "%s:%d: ", at.file, at.line);
+    if (named)
+        say_aside("note: %s%s: training needs it, or %s", place, catch_text(c),
+                  without_tokenizer(j));
+    else
+        say_aside("note: the run keeps no tokenizer: %s", catch_text(c));
+}
+
+static bool names_tokenizer(const Job *j) {
+    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
+        if (tokenizer_file_of(j, i)[0]) return true;
+    return false;
+}
+
+/* One that was only found is not needed for data that are tokens: then a file that is not
+ * understood costs a line, not the run. A plan needs none that is named. */
+static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) {
+    const Config *cfg = j->cfg;
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    const bool text = type == LOADER_TEXT_FILE || type == LOADER_WEBTEXT;
+    const bool named = names_tokenizer(j);
+    Catch c;
+    if (!CATCH(c)) {
+        if (text || (named && !j->plans)) refuse_tokenizer(j, &c, text);
+        note_no_tokenizer(j, &c, named);
+        return NULL;
+    }
+    const Tokenizer *t = tokenizer_open(j->mem, spec);
+    catch_end(&c);
+    return t;
+}
+
+/* Who has texts in JSON may not want its braces learned. */
+static void note_json_as_text(const Job *j) {
+    const char *path = data_path_given(j->cfg);
+    if (j->cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE) return;
+    if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson"))
+        config_note(j->cfg, LOADER "dataset_dir",
+                    "%s is read as it is, keys and braces too: "
+                    "--train_dataset.data_loader.type WebtextDataset takes the texts",
+                    path);
+}
+
+/* A plan reads no text. */
+static void check_texts(const Job *j, const TokenizerSpec *spec) {
+    const Config *cfg = j->cfg;
+    bool bytes = spec->type && !strcmp(spec->type, "ByteTokenizer");
+    if (cfg->train_dataset_data_loader_type != LOADER_WEBTEXT || bytes || j->plans)
+        return;
+    config_refuse(cfg, LOADER "tokenizer_type", LOADER "type",
+                  "--tokenizer_file tokenizer.json, or --" LOADER
+                  "tokenizer_type ByteTokenizer",
+                  "data of type WebtextDataset are texts, and there is no tokenizer");
+}
+
+/* Opens the tokenizer of the run, if it has one; every id must have a row in the model. */
+static void choose_tokenizer(Job *j) {
+    const Config *cfg = j->cfg;
+    note_json_as_text(j);
+    TokenizerSpec spec = run_tokenizer(j->mem, cfg);
+    if (!run_tokenizer_found(&spec)) {
+        check_bytes(j);
+        check_texts(j, &spec);
+        return;
+    }
+    j->tokenizer = open_tokenizer(j, &spec);
+    if (!j->tokenizer) return;
+    int64_t ids = tokenizer_vocab(j->tokenizer), vocab = job_vocabulary(j);
+    if (j->ncolumns || vocab >= ids) return;
+    config_refuse(cfg, "model.model_config.vocab_size", LOADER "tokenizer_file",
+                  arena_printf(j->mem, "vocab_size %lld, or a multiple of 64 above",
+                               (long long)ids),
+                  "the tokenizer %s has %lld ids, the model a vocabulary of %lld",
+                  spec.tokenizer_file ? spec.tokenizer_file : spec.vocab_file,
+                  (long long)ids, (long long)vocab);
+}
+
+/* Where documents end, their tokenizer knows better than the model. The key says so to a
+ * resumed run, which compares it. */
+static void choose_eod(Job *j) {
+    Config *cfg = j->cfg;
+    int64_t eod = data_eod(cfg), models = cfg->model_eos_token;
+    if (data_eod_is_guessed(cfg))
+        config_note(cfg, LOADER "eod",
+                    "documents end with token %lld, the default of "
+                    "model.model_config.eos_token: there is no tokenizer that says so; "
+                    "another one is --" LOADER "eod N",
+                    (long long)eod);
+    if (cfg->train_dataset_data_loader_eod >= 0 || eod == models) return;
+    cfg->train_dataset_data_loader_eod = eod;
+    if (models < 0) return;
+    config_note(cfg, LOADER "eod",
+                "documents end with token %lld, as their tokenizer says; the "
+                "model's eos_token is %lld, which --" LOADER "eod %lld takes instead",
+                (long long)eod, (long long)models, (long long)models);
+}
+
+/* Where nobody says with which token a text of a new model ends, its tokenizer does: the default is
+ * GPT-2's. */
+static void choose_end(Job *j) {
+    Config *cfg = j->cfg;
+    int64_t end = j->tokenizer ? tokenizer_eod(j->tokenizer) : -1;
+    bool described = j->has_source || cfg->pretrained_model_dir[0];
+    if (end < 0 || !j->has_spec || described || cfg->model_eos_token < 0 ||
+        config_given(cfg, "model.model_config.eos_token"))
+        return;
+    cfg->model_eos_token = end;
+    j->spec.eos[0] = end;
+    j->spec.n_eos = 1;
+}
+
+void job_choose_tokens(Job *j) {
+    choose_tokenizer(j);
+    choose_end(j);
+    choose_eod(j);
+}
