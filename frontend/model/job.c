@@ -208,7 +208,7 @@ static void check_means(const Job *j) {
 }
 
 /* Rows of the token table (and classes of the loss): no token may lead outside. */
-int64_t job_vocabulary(const Job *j) {
+static int64_t vocabulary(const Job *j) {
     if (j->has_spec) return j->spec.vocab;
     const Func *f = user_entry(j);
     int64_t vocab = 0, classes = INT64_MAX;
@@ -284,7 +284,7 @@ void job_choose_shape(Job *j) {
     choose_again(j);
     choose_inputs(j);
     check_means(j);
-    job_choose_tokens(j);
+    job_choose_tokens(j, vocabulary);
 }
 
 Job *job_to_plan(Arena *mem, Config *cfg) {
@@ -299,7 +299,7 @@ Job *job_to_plan(Arena *mem, Config *cfg) {
 DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {
     return (DataShape){.rows = rows,
                        .seq = j->seq,
-                       .vocab = job_vocabulary(j),
+                       .vocab = vocabulary(j),
                        .step_rows = j->batch * j->micro,
                        .steps = steps,
                        .column = j->column,

@@ -48,10 +48,9 @@ void job_choose_model(Job *j);
 /* Chooses the sizes: micro, batch, seq, shape and columns, once strategy and model are
  * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
 void job_choose_shape(Job *j);
-/* The end of that: tokenizer, and the tokens that end texts and documents. */
-void job_choose_tokens(Job *j);
-/* No token may lead outside: rows of the token table, or classes where these are fewer. */
-int64_t job_vocabulary(const Job *j);
+/* The end of that: tokenizer, and the tokens that end texts and documents. `vocabulary`, which may
+ * refuse a module, is asked where one must not lead outside of it. */
+void job_choose_tokens(Job *j, int64_t (*vocabulary)(const Job *j));
 /* Do data of this kind say which labels count? Others count all. */
 bool job_masks_labels(const Config *cfg);
 /* A job that plans, with strategy, model and sizes chosen as cfg says. */

@@ -5,13 +5,15 @@
 
 #define LOADER "train_dataset.data_loader."
 
+typedef int64_t Vocabulary(const Job *j);
+
 /* Bytes of a text mean nothing to a model whose tokens are not bytes. With a smaller
  * vocabulary each byte is looked at when it is read. */
-static void check_bytes(const Job *j) {
+static void check_bytes(const Job *j, Vocabulary *vocabulary) {
     const Config *cfg = j->cfg;
     const char *path = data_path_given(cfg);
     if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
-    int64_t vocab = job_vocabulary(j);
+    int64_t vocab = vocabulary(j);
     if (vocab <= 256) return;
     const char *file = strcmp(path, "embedded") ? path : "TEXT";
     config_refuse(
@@ -122,18 +124,18 @@ static void check_texts(const Job *j, const TokenizerSpec *spec) {
 }
 
 /* Opens the tokenizer of the run, if it has one; every id must have a row in the model. */
-static void choose_tokenizer(Job *j) {
+static void choose_tokenizer(Job *j, Vocabulary *vocabulary) {
     const Config *cfg = j->cfg;
     note_json_as_text(j);
     TokenizerSpec spec = run_tokenizer(j->mem, cfg);
     if (!run_tokenizer_found(&spec)) {
-        check_bytes(j);
+        check_bytes(j, vocabulary);
         check_texts(j, &spec);
         return;
     }
     j->tokenizer = open_tokenizer(j, &spec);
     if (!j->tokenizer) return;
-    int64_t ids = tokenizer_vocab(j->tokenizer), vocab = job_vocabulary(j);
+    int64_t ids = tokenizer_vocab(j->tokenizer), vocab = vocabulary(j);
     if (j->ncolumns || vocab >= ids) return;
     config_refuse(cfg, "model.model_config.vocab_size", LOADER "tokenizer_file",
                   arena_printf(j->mem, "vocab_size %lld, or a multiple of 64 above",
@@ -177,8 +179,8 @@ static void choose_end(Job *j) {
     j->spec.n_eos = 1;
 }
 
-void job_choose_tokens(Job *j) {
-    choose_tokenizer(j);
+void job_choose_tokens(Job *j, int64_t (*vocabulary)(const Job *j)) {
+    choose_tokenizer(j, vocabulary);
     choose_end(j);
     choose_eod(j);
 }
