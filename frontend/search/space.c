@@ -188,6 +188,7 @@ typedef struct Walk {
     void (*see)(void *ctx, const Choice *c);
     void *ctx;
     Choice c;
+    bool balances; /* choice_may_balance */
 } Walk;
 
 static bool has_layers_to_remake(Search *s, const Choice *c) {
@@ -216,13 +217,14 @@ static void each_layers(Walk *w) {
     if (w->s->nremade && w->s->nremade != w->c.pp * w->c.chunks) return;
     w->c.layers = fixed ? LAYERS_GIVEN : LAYERS_EVEN;
     see(w);
-    if (fixed || w->c.pp == 1 || !choice_may_balance(w->s, &w->c)) return;
+    if (fixed || !w->balances) return;
     w->c.layers = LAYERS_BALANCED;
     see(w);
 }
 
 static void each_zero(Walk *w) {
     int most = (int64_t)w->c.dp * w->c.cp > 1 ? 3 : 0;
+    w->balances = w->c.pp > 1 && choice_may_balance(w->s, &w->c);
     for (w->c.zero = MIN(most, w->s->least_zero); w->c.zero <= most; w->c.zero++)
         if (may(w->s, KNOB_ZERO, w->c.zero) || !most) each_layers(w);
 }
