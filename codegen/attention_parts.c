@@ -230,8 +230,7 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     c[1] = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, at, shift, ""), e->vi32, "");
     c[2] = emit_i32_like(e, c[0], a->s.site);
     c[3] = emit_splat(e, word[RNG_LAYER]);
-    double least = fmin(ceil(a->s.dropout * 0x1p32), 0x1p32 - 1);
-    LLVMValueRef limit = emit_i32_like(e, c[0], (int64_t)least);
+    LLVMValueRef limit = emit_i32_like(e, c[0], (int64_t)(a->s.dropout * 0x1p32));
     LLVMValueRef drawn = vmath_philox(e, c, word[RNG_KEY], word[RNG_KEY + 1]);
     return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
 }

@@ -31,13 +31,19 @@ static bool is_sample(const Func *f, int i) {
     return role == ARG_tokens || role == ARG_labels || role == ARG_data;
 }
 
+/* The value whose elements these are, in another order or under another shape. */
+static const Value *before_moves(const Value *v) {
+    while (v->def && op_has(v->def, F_MOVE) && v->def->nin) v = v->def->in[0];
+    return v;
+}
+
 /* Integers that index a table, or are classes of a loss, must be inside. */
 static void choose_range(const Func *f, int i, DataColumn *c) {
     int64_t most = (int64_t)INT32_MAX + 1;
     bool indexes = false;
     c->low = INT32_MIN;
     for (const Op *op = f->first; op; op = op->next) {
-        if (op->nin < 2 || op->in[1] != f->arg[i]) continue;
+        if (op->nin < 2 || before_moves(op->in[1]) != f->arg[i]) continue;
         const Type *ty = &op->in[0]->ty;
         if (op->kind == OP_embed) most = MIN(most, ty->dim[0]), indexes = true;
         if (op->kind == OP_xent) most = MIN(most, ty->dim[ty->rank - 1]);
