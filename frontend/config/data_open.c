@@ -152,7 +152,7 @@ static int64_t samples_wanted(const Config *cfg, DataSplit which,
     return product(cfg, product(cfg, rounds, iters), shape->step_rows);
 }
 
-static bool asks_for_ends(const Config *cfg) {
+bool data_asks_for_ends(const Config *cfg) {
     return cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET &&
            (cfg->train_dataset_data_loader_reset_position_ids ||
             cfg->train_dataset_data_loader_reset_attention_mask ||
@@ -160,7 +160,6 @@ static bool asks_for_ends(const Config *cfg) {
 }
 
 int64_t data_eod_of_tokenizer(const Config *cfg) {
-    if (!asks_for_ends(cfg)) return -1;
     Arena *mem = arena_new();
     int64_t end = -1;
     Catch c;
@@ -177,17 +176,8 @@ int64_t data_eod_of_tokenizer(const Config *cfg) {
 int64_t data_eod(const Config *cfg) {
     int64_t given = cfg->train_dataset_data_loader_eod;
     if (given >= 0) return given;
-    int64_t end = data_eod_of_tokenizer(cfg);
+    int64_t end = data_asks_for_ends(cfg) ? data_eod_of_tokenizer(cfg) : -1;
     return end >= 0 ? end : cfg->model_eos_token;
-}
-
-bool data_eod_is_guessed(const Config *cfg) {
-    bool weights = cfg->init_from[0] || cfg->resume_or_finetune_checkpoint[0] ||
-                   cfg->pretrained_model_dir[0];
-    return asks_for_ends(cfg) && cfg->train_dataset_data_loader_eod < 0 && !weights &&
-           cfg->model_eos_token >= 0 &&
-           !config_given(cfg, "model.model_config.eos_token") &&
-           data_eod_of_tokenizer(cfg) < 0;
 }
 
 static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,

@@ -24,13 +24,14 @@ const char *data_loader_name(const Config *cfg);
 /* Path of the data as one text for people; "" when none is given. */
 const char *data_path_given(const Config *cfg);
 
-/* The token that ends a document: that of the key; else, where something of a GPTDataset
- * depends on it, that of the tokenizer beside the data, or else of the run; else the model's, -1: none. */
-int64_t data_eod(const Config *cfg);
-/* -1: nothing depends on it, or there is no tokenizer that knows it. */
+/* Does something of a GPTDataset depend on where documents end? */
+bool data_asks_for_ends(const Config *cfg);
+/* The token with which the tokenizer beside the data, or else that of the run, ends a document;
+ * -1: there is none that knows it. */
 int64_t data_eod_of_tokenizer(const Config *cfg);
-/* Does something depend on it, and it is the default of a key that nobody gave? */
-bool data_eod_is_guessed(const Config *cfg);
+/* The token that ends a document: that of the key; else, where something depends on it, that of the
+ * tokenizer; else the model's, -1: none. */
+int64_t data_eod(const Config *cfg);
 
 /* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
  * a share above 0 for it, and eval_iters above 0. */

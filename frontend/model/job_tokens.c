@@ -145,18 +145,26 @@ static void choose_tokenizer(Job *j, Vocabulary *vocabulary) {
                   (long long)ids, (long long)vocab);
 }
 
+/* Of a new model, whose keys do not say with which token a text ends: it is GPT-2's. */
+static bool end_is_default(const Job *j) {
+    bool described = j->has_source || j->cfg->pretrained_model_dir[0];
+    return j->has_spec && !described && j->cfg->model_eos_token >= 0 &&
+           !config_given(j->cfg, "model.model_config.eos_token");
+}
+
 /* Where documents end, their tokenizer knows better than the model. The key says so to a
  * resumed run, which compares it. */
 static void choose_eod(Job *j) {
     Config *cfg = j->cfg;
-    int64_t eod = data_eod(cfg), models = cfg->model_eos_token;
-    if (data_eod_is_guessed(cfg))
+    bool asks = data_asks_for_ends(cfg) && cfg->train_dataset_data_loader_eod < 0;
+    int64_t eod = asks ? data_eod_of_tokenizer(cfg) : -1, models = cfg->model_eos_token;
+    if (asks && eod < 0 && end_is_default(j))
         config_note(cfg, LOADER "eod",
                     "documents end with token %lld, the default of "
                     "model.model_config.eos_token: there is no tokenizer that says so; "
                     "another one is --" LOADER "eod N",
-                    (long long)eod);
-    if (cfg->train_dataset_data_loader_eod >= 0 || eod == models) return;
+                    (long long)models);
+    if (eod < 0 || eod == models) return;
     cfg->train_dataset_data_loader_eod = eod;
     if (models < 0) return;
     config_note(cfg, LOADER "eod",
@@ -165,16 +173,11 @@ static void choose_eod(Job *j) {
                 (long long)eod, (long long)models, (long long)models);
 }
 
-/* Where nobody says with which token a text of a new model ends, its tokenizer does: the default is
- * GPT-2's. */
+/* A text of a new model ends as its tokenizer says. */
 static void choose_end(Job *j) {
-    Config *cfg = j->cfg;
     int64_t end = j->tokenizer ? tokenizer_eod(j->tokenizer) : -1;
-    bool described = j->has_source || cfg->pretrained_model_dir[0];
-    if (end < 0 || !j->has_spec || described || cfg->model_eos_token < 0 ||
-        config_given(cfg, "model.model_config.eos_token"))
-        return;
-    cfg->model_eos_token = end;
+    if (end < 0 || !end_is_default(j)) return;
+    j->cfg->model_eos_token = end;
     j->spec.eos[0] = end;
     j->spec.n_eos = 1;
 }

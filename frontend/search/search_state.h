@@ -27,8 +27,8 @@ typedef struct Pieces {
     int batch;
     const Shapes *shapes;
     ProbeSeconds t;
-    Balanced balanced[2];
-    struct Pieces *next; /* of the same probe */
+    Balanced balanced[2]; /* the last chunk is on the first stage; on another */
+    struct Pieces *next;  /* of the same probe */
 } Pieces;
 
 /* What plans had more than was reckoned: those of a probe with so many stages and chunks, that
@@ -151,7 +151,10 @@ const Inside *search_inside(Search *s, const Choice *c, double part);
 double inside_least(Search *s, const Choice *c);
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
 void choice_bound(Search *s, Choice *c);
+/* places.c: those of a choice; they are made where they are not known yet. */
+const Places *choice_places(Search *s, const Choice *c);
 Pieces *search_pieces(Search *s, const Choice *c);
+Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes);
 /* What plans said of choices like this one; makes it where there is none. */
 Extra *choice_extra(Search *s, const Choice *c);
 /* Both of the same probe. */

@@ -72,8 +72,7 @@ static void count_windows(Data *d, bool with_rest) {
 
 static _Noreturn void refuse_empty(const Data *d, bool with_rest) {
     if (with_rest)
-        fail(EXIT_DATA,
-             "%s holds %lld token%s; 2 at least are needed, of which one is next",
+        fail(EXIT_DATA, "%s holds %lld token%s; 2 at least are needed, one and the next",
              d->path, (long long)d->tokens, d->tokens == 1 ? "" : "s");
     fail(EXIT_DATA,
          "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "

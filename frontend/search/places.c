@@ -1,0 +1,97 @@
+/* places.c - where the ranks of a choice are, and the pieces of its probe there. */
+#include "frontend/search/search_state.h"
+#include <math.h>
+
+/* Of sets of axes without replicas, as all of these are alike; collectives are at work in all of
+ * the ranks of a host, or of the cores that stages share. */
+static Shapes *shapes_new(Search *s, const Choice *c, const Mesh *mesh,
+                          const Sharing *share) {
+    Shapes *x = NEW(s->mem, Shapes);
+    int at_once = MAX(c->tp * c->cp, machine_ranks_with_cores(s->o.machine, s->threads));
+    x->sets = 1 << mesh->naxes;
+    GroupShape *of = NEW_ARRAY(s->mem, GroupShape, (size_t)x->sets);
+    for (int axes = 0; axes < x->sets; axes += 2) {
+        of[axes] = group_shape(s->o.machine, mesh, (Axes)axes, c->pp);
+        of[axes].at_work = MIN(of[axes].host_ranks, at_once);
+    }
+    x->of = of;
+    x->stretch = 1;
+    for (int k = 0; k < c->pp; k++)
+        x->stretch = fmax(x->stretch, sharing_stage_stretch(share, k));
+    uint64_t parts[] = {hash64(of, (size_t)x->sets * sizeof *of),
+                        hash64(&x->stretch, sizeof x->stretch)};
+    x->hash = hash64(parts, sizeof parts) & (((uint64_t)1 << 52) - 1);
+    return x;
+}
+
+static const Shapes *shapes_of(Search *s, const Choice *c, const Mesh *mesh,
+                               const Sharing *share) {
+    Probe *of = &s->probe[c->probe];
+    Shapes *fresh = shapes_new(s, c, mesh, share);
+    for (const Shapes *x = of->shapes; x; x = x->next)
+        if (x->hash == fresh->hash) return x;
+    fresh->next = of->shapes;
+    return of->shapes = fresh;
+}
+
+/* Its replicas follow from its stages. */
+const Places *choice_places(Search *s, const Choice *c) {
+    Probe *of = &s->probe[c->probe];
+    for (const Places *p = of->places; p; p = p->more)
+        if (p->pp == c->pp && !memcmp(&p->order, &c->order, sizeof p->order)) return p;
+    Mesh mesh = choice_mesh(c);
+    Places *p = NEW(s->mem, Places);
+    *p = (Places){.pp = c->pp, .order = c->order, .more = of->places};
+    p->replicas = group_shape(s->o.machine, &mesh, choice_replicas(&mesh), c->pp);
+    int with_cores = machine_ranks_with_cores(s->o.machine, s->threads);
+    p->replicas.at_work = MIN(p->replicas.host_ranks, MAX(mesh_ranks(&mesh), with_cores));
+    p->next = choice_next(s->o.machine, &mesh, c->pp);
+    p->share = sharing_of(s->mem, s->o.machine, &mesh, c->pp, s->threads);
+    p->shapes = shapes_of(s, c, &mesh, &p->share);
+    return of->places = p;
+}
+
+/* What a rank does that has cores of its own. */
+static const MachineRank *search_rank(const Search *s) {
+    return machine_rank_of(s->o.machine, s->o.ranks, s->threads);
+}
+
+/* As in the record, or from the program. */
+static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes *shapes,
+                                   int batch) {
+    const ProbeSeconds *found = record_pieces(s->record, p->key, batch, shapes->hash);
+    if (found) return *found;
+    if (!p->size[0].func) {
+        Probe whole = search_probe(s, p->key);
+        whole.pieces = p->pieces;
+        whole.places = p->places;
+        whole.shapes = p->shapes;
+        whole.extra = p->extra;
+        *p = whole;
+    }
+    Timing timing = {.mem = own,
+                     .m = s->o.machine,
+                     .rank = search_rank(s),
+                     .shape = shapes->of,
+                     .stretch = shapes->stretch};
+    ProbeSeconds t = probe_seconds(&timing, p, batch);
+    record_add_pieces(s->record, p->key, batch, shapes->hash, &t);
+    return t;
+}
+
+Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes) {
+    Probe *of = &s->probe[c->probe];
+    for (Pieces *p = of->pieces; p; p = p->next)
+        if (p->batch == c->batch && p->shapes == shapes) return p;
+    Arena *own = arena_new();
+    Pieces *p = NEW(s->mem, Pieces);
+    *p = (Pieces){.batch = c->batch, .shapes = shapes, .next = of->pieces};
+    p->t = pieces_seconds(own, s, of, shapes, c->batch);
+    of->pieces = p;
+    arena_free(own);
+    return p;
+}
+
+Pieces *search_pieces(Search *s, const Choice *c) {
+    return search_pieces_at(s, c, choice_places(s, c)->shapes);
+}
