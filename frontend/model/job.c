@@ -25,53 +25,6 @@ static Func *user_entry(const Job *j) {
         model_parse(j->mem, j->module.path, j->module.text, j->module.bytes));
 }
 
-/* The arguments that a sample fills: tokens, labels and data. */
-static bool is_sample(const Func *f, int i) {
-    ArgRole role = arg_role(f, i);
-    return role == ARG_tokens || role == ARG_labels || role == ARG_data;
-}
-
-/* The value whose elements these are, in another order or under another shape. */
-static const Value *before_moves(const Value *v) {
-    while (v->def && op_has(v->def, F_MOVE) && v->def->nin) v = v->def->in[0];
-    return v;
-}
-
-/* Integers that index a table, or are classes of a loss, must be inside. */
-static void choose_range(const Func *f, int i, DataColumn *c) {
-    int64_t most = (int64_t)INT32_MAX + 1;
-    bool indexes = false;
-    c->low = INT32_MIN;
-    for (const Op *op = f->first; op; op = op->next) {
-        if (op->nin < 2 || before_moves(op->in[1]) != f->arg[i]) continue;
-        const Type *ty = &op->in[0]->ty;
-        if (op->kind == OP_embed) most = MIN(most, ty->dim[0]), indexes = true;
-        if (op->kind == OP_xent) most = MIN(most, ty->dim[ty->rank - 1]);
-    }
-    if (indexes) c->low = 0;
-    c->high = most;
-}
-
-static DataColumn column_of(const Func *f, int i) {
-    const Type *ty = &f->arg[i]->ty;
-    DataColumn c = {.name = f->arg[i]->name,
-                    .is_float = ty->dt == DT_F32,
-                    .rank = ty->rank - 1,
-                    .count = 1};
-    for (int d = 1; d < ty->rank; d++) c.count *= c.dim[d - 1] = ty->dim[d];
-    if (!c.is_float) choose_range(f, i, &c);
-    return c;
-}
-
-DataColumn *job_columns(Arena *mem, const Func *model, int *n) {
-    DataColumn *column = NEW_ARRAY(mem, DataColumn, (size_t)model->narg + 1);
-    *n = 0;
-    for (int i = 0; i < model->narg; i++)
-        if (is_sample(model, i) && value_uses(model, model->arg[i]))
-            column[(*n)++] = column_of(model, i);
-    return column;
-}
-
 /* A source of tokens fills i32[batch,seq] of the roles tokens and labels. */
 static void check_token_arguments(const Job *j, const Func *f) {
     int found = 0;
@@ -83,7 +36,7 @@ static void check_token_arguments(const Job *j, const Func *f) {
                           "of the arguments",
                           "data of type %s cannot fill argument %%%s of role data",
                           data_loader_name(j->cfg), f->arg[i]->name);
-        if (!is_sample(f, i)) continue;
+        if (!job_is_sample(f, i)) continue;
         found++;
         if (ty->dt != DT_I32 || ty->rank != 2)
             fail(EXIT_CONFIG, "%s: argument %%%s of role %s must be i32[batch, seq]",
@@ -118,7 +71,7 @@ static void user_shape(Job *j) {
              "counts",
              j->module.path, f->name);
     for (int i = 0; i < f->narg; i++) {
-        if (!is_sample(f, i)) continue;
+        if (!job_is_sample(f, i)) continue;
         j->batch = f->arg[i]->ty.dim[0];
         j->seq = tensors ? 1 : f->arg[i]->ty.dim[1];
     }
@@ -219,16 +172,15 @@ static int64_t vocabulary(const Job *j) {
     const Func *f = user_entry(j);
     int64_t vocab = 0, classes = INT64_MAX;
     for (int i = 0; i < f->narg && !j->ncolumns; i++) {
-        DataColumn c = {0};
-        if (!is_sample(f, i)) continue;
-        choose_range(f, i, &c);
+        if (!job_is_sample(f, i)) continue;
+        DataColumn c = job_column(j->mem, f, i);
         if (arg_role(f, i) == ARG_labels)
             classes = c.high;
         else if (c.low == 0)
             vocab = c.high;
         else
             fail(EXIT_CONFIG,
-                 "%s: %%%s must go into an embed op of @%s itself, so that the "
+                 "%s: %%%s of @%s must be the rows of a table (op embed), so that the "
                  "size of the vocabulary is known",
                  j->module.path, f->arg[i]->name, f->name);
     }

@@ -75,6 +75,10 @@ void job_count_flops(Job *j, Module *model);
 void job_count_remade(Job *j); /* sets remade_per_token, behind the other */
 /* What strategies and weights know of the model; NULL: a user's module. */
 const ModelSpec *job_spec(const Job *j);
+/* Is argument i one that a sample fills: tokens, labels and data? */
+bool job_is_sample(const Func *f, int i);
+/* What a sample gives to argument i, and in which range. */
+DataColumn job_column(Arena *mem, const Func *model, int i);
 /* What data of type Tensors give a user's model: a column for each argument of role
  * tokens, labels or data that it reads; *n of them. */
 DataColumn *job_columns(Arena *mem, const Func *model, int *n);

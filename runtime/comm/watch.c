@@ -204,6 +204,10 @@ static char process_state(int pid) {
     return end && end[1] ? end[2] : '?';
 }
 
+static bool process_is_stopped(char state) {
+    return !state || strchr("TtZX", state);
+}
+
 static void add_silent(char *text, size_t size, int local) {
     int pid = slot_of(local)->pid;
     char state = process_state(pid);
@@ -214,7 +218,7 @@ static void add_silent(char *text, size_t size, int local) {
     else if (state == 'T' || state == 't')
         add(text, size, "is stopped by a signal (kill -CONT %d lets it go on)", pid);
     else
-        add(text, size, "is in state %c and does not run", state);
+        add(text, size, "is in state %c", state);
 }
 
 /* ---- the report ---- */
@@ -235,13 +239,19 @@ static void add_line(char *text, size_t size, int local, double limit) {
 
 typedef struct Verdict {
     int local, rank; /* who it is; -1: unknown */
-    bool stopped;
+    bool silent;
+    bool stopped; /* and for good: its process is gone, or a signal holds it */
 } Verdict;
 
+/* A silent rank whose process runs may only be held up: its watching thread writes to the
+ * log too, and a file system can stand still. */
 static Verdict judge(double limit) {
-    Verdict v = {-1, -1, false};
-    for (int i = 0; i < w.n && v.local < 0; i++)
-        if (is_silent(i, limit)) v = (Verdict){i, slot_of(i)->rank, true};
+    Verdict v = {-1, -1, false, false};
+    for (int i = 0; i < w.n && !v.stopped; i++) {
+        if (!is_silent(i, limit) || slot_of(i)->beat == 0) continue;
+        bool stopped = process_is_stopped(process_state(slot_of(i)->pid));
+        if (stopped || !v.silent) v = (Verdict){i, slot_of(i)->rank, true, stopped};
+    }
     if (v.local < 0) v.local = end_of_chain(&v.rank);
     return v;
 }
@@ -252,7 +262,7 @@ static void add_head(char *text, size_t size, const Verdict *v) {
         return;
     }
     add(text, size, "rank %d of %d on %s ", v->rank, comm_size(), comm_host_of(v->rank));
-    if (v->stopped)
+    if (v->silent)
         add_silent(text, size, v->local);
     else if (v->local == w.me)
         add(text, size, "gets no further: %s", slot_of(v->local)->text);

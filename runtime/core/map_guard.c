@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- what is mapped ---- */
 
@@ -18,9 +19,13 @@ typedef struct Mapping {
 static Mapping *mappings;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static void install(void);
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
 void map_note(const void *bytes, uint64_t n, const char *path) {
     Mapping *m = bytes ? malloc(sizeof *m) : NULL;
     if (!m) return;
+    pthread_once(&once, install);
     *m = (Mapping){bytes, n, strdup(path), NULL};
     pthread_mutex_lock(&lock);
     m->next = mappings;
@@ -39,17 +44,25 @@ void map_forget(const void *bytes) {
     free(m);
 }
 
-static _Noreturn void fail_cut(const char *fault) {
-    char path[2048] = "a file that is mapped";
-    pthread_mutex_lock(&lock);
+/* The path of the file whose mapping has the byte; NULL: of none. */
+static const char *path_of(const char *byte) {
     for (const Mapping *m = mappings; m; m = m->next)
-        if (fault >= m->bytes && fault < m->bytes + m->n && m->path)
-            snprintf(path, sizeof path, "%s", m->path);
+        if (byte >= m->bytes && byte < m->bytes + m->n) return m->path;
+    return NULL;
+}
+
+#define CUT                                                                              \
+    " was cut short, or cannot be read any more, while it was in use: put it back as "   \
+    "it "                                                                                \
+    "was"
+
+static _Noreturn void fail_cut(const char *fault) {
+    char path[2048];
+    pthread_mutex_lock(&lock);
+    const char *found = path_of(fault);
+    snprintf(path, sizeof path, "%s", found ? found : "a file that is mapped");
     pthread_mutex_unlock(&lock);
-    fail(EXIT_DATA,
-         "%s was cut short, or cannot be read any more, while it was in use: put it back "
-         "as it was",
-         path);
+    fail(EXIT_DATA, "%s" CUT, path);
 }
 
 /* ---- faults ---- */
@@ -63,15 +76,32 @@ typedef struct Guard {
 static _Thread_local Guard *guard; /* of what this thread reads now */
 static struct sigaction before;
 
-/* Without a guard the fault comes again, to whoever had it before. */
+static void tell(const char *text) {
+    ssize_t put = write(STDERR_FILENO, text, strlen(text));
+    (void)put;
+}
+
+/* Where nothing can be unwound the process ends here, by calls that signals may make. */
+static void end_if_cut(const char *fault) {
+    if (pthread_mutex_trylock(&lock) != 0) return;
+    const char *path = path_of(fault);
+    pthread_mutex_unlock(&lock);
+    if (!path) return;
+    tell("stator: error: ");
+    tell(path);
+    tell(CUT "\n");
+    _exit(EXIT_DATA);
+}
+
+/* A fault that is of no mapping comes again, to whoever had it before. */
 static void on_fault(int sig, siginfo_t *info, void *context) {
     (void)context;
-    if (!guard) {
-        sigaction(sig, &before, NULL);
-        return;
+    if (guard) {
+        guard->fault = info->si_addr;
+        siglongjmp(guard->jump, 1);
     }
-    guard->fault = info->si_addr;
-    siglongjmp(guard->jump, 1);
+    end_if_cut(info->si_addr);
+    sigaction(sig, &before, NULL);
 }
 
 static void install(void) {
@@ -97,7 +127,6 @@ static void run_guarded(Guard *g, void (*read)(void *), void *context) {
 }
 
 void map_guard(void (*read)(void *), void *context) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
     unblock();
     Guard g = {.outer = guard};

@@ -1,6 +1,6 @@
 /* map_guard.h - reading mapped files that may be cut short meanwhile. The kernel answers
- * a read beyond the new end with SIGBUS; here that becomes a failure that names the
- * file. */
+ * a read beyond the new end with SIGBUS; here that becomes a failure that names the file:
+ * one that unwinds inside of map_guard, elsewhere a message and the end of the process. */
 #ifndef STATOR_MAP_GUARD_H
 #define STATOR_MAP_GUARD_H
 #include "base/base.h"

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define MAX_MANIFEST (64u << 20)
-#define MAX_RANKS    99999
 #define SEAL_HEAD    "\"xxh3\": \""
 #define SEAL_END     "\"\n}\n"
 
@@ -36,7 +35,7 @@ CkptFile ckpt_file(int64_t version, int kind, int rank) {
 static bool parse_file_name(int64_t version, const char *name, CkptFile *f) {
     const char *digits = strstr(name, ".rank_");
     long rank = digits ? strtol(digits + 6, NULL, 10) : 0;
-    if (rank < 0 || rank > MAX_RANKS) return false;
+    if (rank < 0 || rank >= CKPT_RANKS_MAX) return false;
     for (int kind = 0; kind < CKPT_FILES; kind++) {
         *f = ckpt_file(version, kind, (int)rank);
         if (!strcmp(f->name, name)) return true;

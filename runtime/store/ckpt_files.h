@@ -4,7 +4,7 @@
 #define STATOR_CKPT_FILES_H
 #include "runtime/store/ckpt.h"
 
-enum { CKPT_VERSION = 4, CKPT_NAME_BYTES = 48 };
+enum { CKPT_VERSION = 4, CKPT_NAME_BYTES = 48, CKPT_RANKS_MAX = 1 << 20 };
 
 /* Version 1: model.safetensors and optimizer.safetensors with whole tensors.
  * Version 2: layout.json (ckpt_table.h), then what each rank wrote, copies by the first.

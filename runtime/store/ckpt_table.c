@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #define MAX_TABLE (256u << 20)
-#define MAX_RANKS (1 << 20)
 
 /* ---- tensors in memory ---- */
 
@@ -220,7 +219,7 @@ static void parse_mesh(Arena *mem, const Json *list, Mesh *m) {
     int64_t ranks = 1;
     if (list->n > MAX_AXES) json_fail(list, NULL, "more than %d axes", MAX_AXES);
     for (const Json *a = list->first; a; a = a->next) {
-        int size = (int)json_i64(json_need(a, "size"), 1, MAX_RANKS);
+        int size = (int)json_i64(json_need(a, "size"), 1, CKPT_RANKS_MAX);
         const char *name = json_string(json_need(a, "axis"));
         for (int i = 0; i < m->naxes; i++)
             if (!strcmp(m->axis[i].name, name))
@@ -228,7 +227,8 @@ static void parse_mesh(Arena *mem, const Json *list, Mesh *m) {
         m->axis[m->naxes].name = arena_strdup(mem, name);
         m->axis[m->naxes++].size = size;
         ranks *= size;
-        if (ranks > MAX_RANKS) json_fail(list, NULL, "more than %d ranks", MAX_RANKS);
+        if (ranks > CKPT_RANKS_MAX)
+            json_fail(list, NULL, "more than %d ranks", CKPT_RANKS_MAX);
     }
 }
 
@@ -296,8 +296,8 @@ static void parse_table(Arena *mem, const char *text, CkptTable *table) {
     const Json *list = json_need(root, "tensors");
     json_want(list, JSON_ARRAY);
     parse_mesh(mem, json_need(root, "mesh"), &table->mesh);
-    table->stages =
-        (int)json_get_i64(root, "stages", 1, MAX_RANKS / mesh_ranks(&table->mesh), 1);
+    table->stages = (int)json_get_i64(root, "stages", 1,
+                                      CKPT_RANKS_MAX / mesh_ranks(&table->mesh), 1);
     table->row = NEW_ARRAY(mem, CkptRow, (size_t)list->n);
     for (const Json *j = list->first; j; j = j->next)
         parse_row(mem, j, table, &table->row[table->n++]);

@@ -236,7 +236,7 @@ TEST_LIMIT(validation_that_goes_bad_while_training, 240) {
         saves_for_data(ranks, more, spoil_validation);
 }
 
-/* ids[40] is outside of the table, which the step finds: the table is not in @net. What is behind
+/* ids[40] is outside of the table, which the step finds: what is looked up is a difference. What is behind
  * it may be of a second stage. */
 static const char *module_with_a_table(void) {
     enum { SAMPLES = 400 };
@@ -248,22 +248,28 @@ static const char *module_with_a_table(void) {
         y[i][0] = y[i][1] = (float)ids[i] / 7;
     }
     ids[40] = 8;
+    static int32_t base[SAMPLES]; /* what is asked of a difference is not known before */
     SafeTensor t[] = {
+        {.name = "base", .dtype = DT_I32, .rank = 1, .dim = {SAMPLES}, .data = base},
         {.name = "ids", .dtype = DT_I32, .rank = 1, .dim = {SAMPLES}, .data = ids},
         {.name = "y", .dtype = DT_F32, .rank = 2, .dim = {SAMPLES, 2}, .data = y}};
     const char *data = in_temp("rows.safetensors"), *ir = in_temp("table.ir");
-    EXPECT_INT(safetensors_write(data, t, 2, NULL, NULL), 0);
+    EXPECT_INT(safetensors_write(data, t, ARRAY_LEN(t), NULL, NULL), 0);
     write_text(ir, "module @table mesh() level(global)\n"
                    "func @row(%t: f32[8,2], %ids: i32[4]) -> (f32[4,2]) {\n"
                    "  %x = embed %t, %ids : f32[4,2]\n"
                    "  return %x\n}\n"
                    "func @net:model(\n"
                    "    %ids: i32[4] {role=\"data\"},\n"
+                   "    %base: i32[4] {role=\"data\"},\n"
                    "    %y: f32[4,2] {role=\"data\"},\n"
                    "    %t: f32[8,2] {role=\"param\"; init=\"normal\"; std=1.0},\n"
                    "    %w: f32[2,2] {role=\"param\"; init=\"normal\"; std=1.0}) "
                    "-> (f32[]) {\n"
-                   "  %x = call %t, %ids {fn=@row} : f32[4,2]\n"
+                   "  %b1 = slice %base {dim=0; first=0; size=1} : i32[1]\n"
+                   "  %b = reshape %b1 : i32[]\n"
+                   "  %at = index_from %ids, %b : i32[4]\n"
+                   "  %x = call %t, %at {fn=@row} : f32[4,2]\n"
                    "  %z = dot %x, %w {bi,ic->bc; stage=1} : f32[4,2]\n"
                    "  %d = sub %z, %y : f32[4,2]\n"
                    "  %d2 = mul %d, %d : f32[4,2]\n"

@@ -2,6 +2,9 @@
  * answer, and when it says nothing. */
 #include "runtime/comm/watch.h"
 #include "../test.h"
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char said[4][WATCH_REPORT_BYTES];
@@ -56,4 +59,42 @@ TEST(nothing_is_said_with_0_seconds) {
     usleep(700000);
     watch_stop();
     EXPECT_INT(nsaid, 0);
+}
+
+static void say_nothing_more(int rank, const char *host, const char *text, bool ends) {
+    (void)rank, (void)host, (void)text, (void)ends;
+    for (;;) pause();
+}
+
+/* A second rank whose watching thread does not come back from what it writes. */
+static pid_t start_held_up(void *board) {
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid) return pid;
+    watch_board(board, 1, 2);
+    watch_set(0.1, true);
+    watch_start(say_nothing_more);
+    watch_file("b");
+    for (;;) pause();
+}
+
+/* It has given no sign of life, but a process that runs is no stopped one: it is told of at the
+ * times of one that is alive, and not in every round. */
+TEST(one_that_is_silent_and_runs) {
+    void *board = mmap(NULL, watch_board_bytes(2), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT(board != MAP_FAILED);
+    pid_t pid = start_held_up(board);
+    usleep(400000);
+    watch_board(board, 0, 2);
+    start(0.4);
+    watch_file("a");
+    usleep(1500000);
+    watch_stop();
+    watch_board(NULL, 0, 1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    EXPECT(nsaid >= 1 && nsaid <= 3);
+    EXPECT_PART(said[0], "has given no sign of life for ");
+    EXPECT_PART(said[0], " is in state S");
 }
