@@ -165,7 +165,7 @@ static void add_rows(Lower *l, const Op *op, const Value *sum, const Value *ids,
     LLVMValueRef from = sum ? lower_pointer(l, sum) : LLVMConstNull(LLVMTypeOf(to));
     CALL_RT(l->e, rt_embed_add, to, from, lower_pointer(l, ids), lower_pointer(l, dy),
             number(l, type_count(&ids->ty)), number(l, table->dim[0]),
-            number(l, table->dim[1]));
+            number(l, table->dim[1]), number(l, op_int(op, "partial", 0)));
 }
 
 void lower_embed_grad(Lower *l, const Op *op) {

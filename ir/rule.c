@@ -288,6 +288,11 @@ bool op_placement_dims(const Op *op, Dims *d) {
     return optab[op->kind].dims ? optab[op->kind].dims(op, d) : has_rule;
 }
 
+bool dims_same_order(const Dims *d, int a, int b) {
+    return d->rank[a] == d->rank[b] &&
+           !memcmp(d->term[a], d->term[b], (size_t)d->rank[a]);
+}
+
 uint32_t dims_mask(const Dims *d, int term) {
     uint32_t mask = 0;
     for (int k = 0; k < d->rank[term]; k++) mask |= 1u << d->term[term][k];

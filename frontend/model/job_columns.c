@@ -20,10 +20,16 @@ static void range_narrow(IntRange *r, IntRange by) {
     r->indexes |= by.indexes;
 }
 
-/* What op asks of operand i; of[n][k]: of argument k of function number n. */
-static IntRange asked_by(const Op *op, int i, IntRange *const *of) {
+/* What is known of a function. */
+typedef struct Ranges {
+    IntRange *asked; /* of each argument */
+    int *from;       /* per result: the argument whose elements it has; -1: none */
+} Ranges;
+
+/* What op asks of operand i; of: by number of the function. */
+static IntRange asked_by(const Op *op, int i, const Ranges *of) {
     IntRange all = {(int64_t)INT32_MAX + 1, false};
-    if (op_is_call(op)) return of[op_callee(op)->nth][i];
+    if (op_is_call(op)) return of[op_callee(op)->nth].asked[i];
     if (i != 1) return all;
     const Type *ty = &op->in[0]->ty;
     if (op->kind == OP_embed) return (IntRange){ty->dim[0], true};
@@ -31,20 +37,36 @@ static IntRange asked_by(const Op *op, int i, IntRange *const *of) {
     return classes ? (IntRange){ty->dim[ty->rank - 1], false} : all;
 }
 
-/* Labels may reach the loss, and indices a table, under another shape or in part. */
-static const Value *before_moves(const Value *v) {
-    while (v->def && op_has(v->def, F_MOVE) && v->def->nin) v = v->def->in[0];
+/* The operand whose elements result `nth` of op has, in another order, under another shape or in
+ * part; NULL: of none. */
+static const Value *elements_of(const Op *op, int nth, const Ranges *of) {
+    if (op_is_call(op)) {
+        int i = of[op_callee(op)->nth].from[nth];
+        return i < 0 ? NULL : op->in[i];
+    }
+    return op->nin == 1 && op_has(op, F_MOVE | F_TYPELESS) ? op->in[0] : NULL;
+}
+
+/* The argument that v has its elements of; NULL: none. */
+static const Value *argument_of(const Value *v, const Ranges *of) {
+    while (v && v->def) v = elements_of(v->def, v->nth, of);
     return v;
 }
 
-static IntRange *ranges_of(Arena *mem, const Func *f, IntRange *const *of) {
-    IntRange *r = NEW_ARRAY(mem, IntRange, (size_t)f->narg + 1);
-    for (int k = 0; k < f->narg; k++) r[k].most = (int64_t)INT32_MAX + 1;
+static Ranges ranges_of(Arena *mem, const Func *f, const Ranges *of) {
+    Ranges r = {NEW_ARRAY(mem, IntRange, (size_t)f->narg + 1),
+                NEW_ARRAY(mem, int, (size_t)f->nret + 1)};
+    for (int k = 0; k < f->narg; k++) r.asked[k].most = (int64_t)INT32_MAX + 1;
     for (const Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nin; i++) {
-            const Value *v = before_moves(op->in[i]);
-            if (!v->def) range_narrow(&r[v->nth], asked_by(op, i, of));
+            const Value *arg =
+                op->in[i]->ty.dt == DT_I32 ? argument_of(op->in[i], of) : NULL;
+            if (arg) range_narrow(&r.asked[arg->nth], asked_by(op, i, of));
         }
+    for (int k = 0; k < f->nret; k++) {
+        const Value *arg = argument_of(f->ret[k], of);
+        r.from[k] = arg ? arg->nth : -1;
+    }
     return r;
 }
 
@@ -53,9 +75,9 @@ static const IntRange *model_ranges(Arena *mem, const Func *model) {
     Func **order = module_order(mem, model->mod);
     int n = 0;
     while (order[n]) n++;
-    IntRange **of = NEW_ARRAY(mem, IntRange *, (size_t)n);
+    Ranges *of = NEW_ARRAY(mem, Ranges, (size_t)n);
     for (int i = 0; i < n; i++) of[i] = ranges_of(mem, order[i], of);
-    return of[model->nth];
+    return of[model->nth].asked;
 }
 
 /* ---- columns ---- */

@@ -6,16 +6,11 @@
 #include "ir/walk.h"
 #include <math.h>
 
-static bool same_letters(const Dims *d, int i, int k) {
-    return d->rank[i] == d->rank[k] &&
-           !memcmp(d->term[i], d->term[k], (size_t)d->rank[i]);
-}
-
 /* out = f(a, b), with the broadcasting of the rule. */
 static void map2(const Ref *r, double (*f)(double, double)) {
     Dims d;
     check(op_dims(r->op, &d));
-    if (same_letters(&d, 0, 2) && same_letters(&d, 1, 2)) {
+    if (dims_same_order(&d, 0, 2) && dims_same_order(&d, 1, 2)) {
         for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
             tensor_set_fast(
                 r->out[0], i,

@@ -286,14 +286,22 @@ static FrameBuffer **make_buffers(MemPlan *p, FrameBuffer **of, int *n) {
     return all;
 }
 
-/* Marks the stacks of a loop: those that nobody reads after it and it only by slices, and
- * those that nobody had before it. */
+static bool is_written_by(MemPlan *p, const Op *op, FrameBuffer *const *of,
+                          const FrameBuffer *b) {
+    for (int i = 0; i < op->nout; i++)
+        if (of[root(p, op->out[i]->id)] == b) return true;
+    return false;
+}
+
+/* Marks the stacks of a loop: those that nobody reads after it and it only by slices, without
+ * writing over them, and those that nobody had before it. */
 static void mark_stacks(MemPlan *p, const Op *op, FrameBuffer **of) {
     const Call c = call_of(op);
     Stack s = {op, false, 0, c.times, c.reverse};
     for (int i = 0; i < op->nin; i++) {
         FrameBuffer *b = of[root(p, op->in[i]->id)];
-        bool only = b && b->last == op->id && call_slices(&c, i);
+        bool only =
+            b && b->last == op->id && call_slices(&c, i) && !is_written_by(p, op, of, b);
         for (int k = 0; k < op->nin && only; k++)
             only = of[root(p, op->in[k]->id)] != b || call_slices(&c, k);
         if (!only) continue;

@@ -123,10 +123,10 @@ static void drop_casts(Func *f, const Value *v, DType to, Value *narrow) {
 }
 
 /* All casts of the argument to this type go; false: it stays in the function, since a stack
- * would have to be handed on twice. */
+ * would have to be handed on twice. One that a result is written over keeps its type. */
 static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
     Value *arg = f->arg[i];
-    bool alone = is_read_as(f, arg, to);
+    bool alone = is_read_as(f, arg, to) && func_result_over(f, i) < 0;
     if (!alone && is_sliced(c, i)) return false;
     Value *narrow = arg;
     if (!alone) {

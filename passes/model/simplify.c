@@ -96,16 +96,21 @@ static Value *cast_back(const Op *op) {
     return type_equal(&v->ty, &op->out[0]->ty) ? v : NULL;
 }
 
+/* Is operand i of an elementwise op where the result has it, element by element? */
+static bool in_order(const Op *op, int i) {
+    Dims d;
+    return type_equal(&op->in[i]->ty, &op->out[0]->ty) && op_dims(op, &d) &&
+           dims_same_order(&d, i, op->nin);
+}
+
 /* A value that an op only hands on, or NULL: x + 0, 0 + x, x scaled by 1, x cast back. */
 static Value *handed_on(const Op *op) {
     double c;
     if (!op->nin || !op->nout) return NULL;
     if (optab[op->kind].flags & F_PLUS) {
         for (int i = 0; i < 2; i++) {
-            if (constant(op->in[i], &c) && c == 0 &&
-                type_equal(&op->in[1 - i]->ty, &op->out[0]->ty)) {
+            if (constant(op->in[i], &c) && c == 0 && in_order(op, 1 - i))
                 return op->in[1 - i];
-            }
         }
     }
     if (op_has(op, F_CAST)) return cast_back(op);

@@ -187,21 +187,21 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 }
 
 /* By the caller's thread, and the same whatever the number of threads. */
-static void raise_outside(const Embed *e) {
+static void raise_outside(const int32_t *ids, int64_t n, int64_t v, int64_t bad) {
     int64_t i = 0;
-    while (e->ids[i] >= 0 && e->ids[i] < e->v) i++;
+    while (ids[i] >= 0 && ids[i] < v) i++;
     fault_raise(EXIT_DATA,
                 "index %lld of a table of %lld rows: indices are 0 to %lld (number %lld "
                 "of the %lld indices; %lld are outside)",
-                (long long)e->ids[i], (long long)e->v, (long long)e->v - 1, (long long)i,
-                (long long)e->n, (long long)e->bad);
+                (long long)ids[i], (long long)v, (long long)v - 1, (long long)i,
+                (long long)n, (long long)bad);
 }
 
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
               int64_t row_bytes, int64_t partial) {
     Embed e = {to, table, ids, n, v, row_bytes, partial != 0};
     run_parts(n, n * row_bytes, embed_rows, &e);
-    if (e.bad) raise_outside(&e);
+    if (e.bad) raise_outside(ids, n, v, e.bad);
 }
 
 /* Each thread owns a range of rows of the sum and goes through all ids. */
@@ -210,7 +210,8 @@ typedef struct EmbedAdd {
     const float *sum; /* what rows are added to: as `to`, elsewhere, or NULL: zeros */
     const float *dy;
     const int32_t *ids;
-    int64_t n, c;
+    int64_t n, v, c;
+    int64_t bad; /* how many ids are outside; counted by the thread of row 0 */
 } EmbedAdd;
 
 static void embed_add_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
@@ -223,7 +224,10 @@ static void embed_add_rows(void *ctx, int64_t begin, int64_t end, int64_t thread
     else if (e->sum != e->to)
         memcpy(own, e->sum + begin * e->c, bytes);
     for (int64_t i = 0; i < e->n; i++) {
-        if (e->ids[i] < begin || e->ids[i] >= end) continue;
+        if (e->ids[i] < begin || e->ids[i] >= end) {
+            if (begin == 0 && (e->ids[i] < 0 || e->ids[i] >= e->v)) e->bad++;
+            continue;
+        }
         float *to = e->to + e->ids[i] * e->c;
         const float *dy = e->dy + i * e->c;
         for (int64_t j = 0; j < e->c; j++) to[j] += dy[j];
@@ -231,10 +235,11 @@ static void embed_add_rows(void *ctx, int64_t begin, int64_t end, int64_t thread
 }
 
 void rt_embed_add(float *to, const float *sum, const int32_t *ids, const float *dy,
-                  int64_t n, int64_t v, int64_t c) {
-    EmbedAdd e = {to, sum, dy, ids, n, c};
+                  int64_t n, int64_t v, int64_t c, int64_t partial) {
+    EmbedAdd e = {to, sum, dy, ids, n, v, c, 0};
     int64_t rows = sum == to ? n : v + n;
     run_parts(v, rows * c * (int64_t)sizeof *to, embed_add_rows, &e);
+    if (e.bad && !partial) raise_outside(ids, n, v, e.bad);
 }
 
 void rt_positions(int32_t *to, const int32_t *offset, int64_t n, int64_t zigzag) {

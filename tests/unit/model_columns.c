@@ -33,9 +33,16 @@ TEST(classes_have_the_range_of_the_loss) {
                          "%r")
                    .high,
                5);
+    EXPECT_INT(column_of("i32[4]", "  %c = copy %labels : i32[4]\n", "%c").high, 5);
+    EXPECT_INT(column_of("i32[4,2]",
+                         "  %one, %two = unstack %labels {dim=1} : i32[4], i32[4]\n",
+                         "%two")
+                   .high,
+               5);
 }
 
-/* The first looks rows up through two functions, which the second takes with a smaller table. */
+/* The first integers look rows up through two functions, the second ones through one, in a smaller
+ * table; the labels come back from a function. */
 TEST(integers_of_called_functions_have_the_range_of_their_tables) {
     const char *text =
         "module @m mesh() level(global)\n"
@@ -48,13 +55,17 @@ TEST(integers_of_called_functions_have_the_range_of_their_tables) {
         "  %s = embed %u, %too : f32[4,2]\n"
         "  %y = add %r, %s : f32[4,2]\n"
         "  return %y\n}\n"
+        "func @two(%y: f32[4,2], %n: i32[4]) -> (f32[4,2], i32[4]) {\n"
+        "  %d = add %y, %y : f32[4,2]\n"
+        "  return %d, %n\n}\n"
         "func @net:model(%one: i32[4] {role=\"data\"}, %two: i32[4] {role=\"data\"},\n"
         "    %free: i32[4] {role=\"data\"},\n"
         "    %labels: i32[4] {role=\"labels\"},\n"
         "    %t: f32[7,2] {role=\"param\"; init=\"normal\"; std=1.0},\n"
         "    %u: f32[5,2] {role=\"param\"; init=\"normal\"; std=1.0}) -> (f32[]) {\n"
         "  %y = call %t, %u, %one, %two {fn=@both} : f32[4,2]\n"
-        "  %l, %z = xent %y, %labels : f32[4], f32[4]\n"
+        "  %d, %same = call %y, %labels {fn=@two} : f32[4,2], i32[4]\n"
+        "  %l, %z = xent %d, %same : f32[4], f32[4]\n"
         "  %f = valid %free : f32[4]\n"
         "  %w = mul %l, %f : f32[4]\n"
         "  %loss = sum %w {b->_} : f32[]\n"

@@ -482,6 +482,10 @@ TEST(ids_outside_of_a_table) {
                 "index 3 of a table of 3 rows: indices are 0 to 2 (number 77 of the 5000 "
                 "indices; 2 are outside)");
     rt_embed((char *)out, (char *)table, id, 5000, 3, row, 1);
+    EXPECT_FAIL(rt_embed_add(table[0], NULL, id, out[0], 5000, 3, 8, 0), EXIT_DATA,
+                "index 3 of a table of 3 rows: indices are 0 to 2 (number 77 of the 5000 "
+                "indices; 2 are outside)");
+    rt_embed_add(table[0], NULL, id, out[0], 5000, 3, 8, 1);
     int32_t at = INT32_MAX;
     EXPECT_FAIL(rt_cache_write((char *)out, (char *)table, &at, 1, 3, 2, row), EXIT_DATA,
                 "of a cache of 3 rows");
