@@ -344,7 +344,7 @@ bool op_dims(const Op *op, Dims *d); /* false: the op has no rule */
  * are split alike. Their sizes may differ; `size` is then one that every legal split
  * divides. */
 bool op_placement_dims(const Op *op, Dims *d);
-uint32_t dims_mask(const Dims *d, int term); /* set of dimension ids a term has */
+uint32_t dims_mask(const Dims *d, int term);       /* set of dimension ids a term has */
 bool dims_same_order(const Dims *d, int a, int b); /* of two terms: the same dimensions */
 /* Elements between neighbours along each dimension in the tensor of a term; 0 where the
  * term lacks it. */
