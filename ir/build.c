@@ -183,10 +183,31 @@ struct AttrText {
     AttrText *next; /* with the same hash */
 };
 
+/* Number of the bucket of a text, of a power of two. */
+static size_t bucket_of(const Module *m, const char *text, size_t n) {
+    return hash64(text, n) & (m->attr_buckets - 1);
+}
+
+/* A message of a pipeline has a text of its own: there are many in a step. */
+static void more_buckets(Module *m) {
+    AttrText **old = m->attr_text;
+    size_t n = m->attr_buckets;
+    m->attr_buckets = n ? 4 * n : 64;
+    m->attr_text = NEW_ARRAY(m->mem, AttrText *, m->attr_buckets);
+    for (size_t i = 0; i < n; i++)
+        for (AttrText *t = old[i], *next; t; t = next) {
+            AttrText **to = &m->attr_text[bucket_of(m, t->text, strlen(t->text))];
+            next = t->next;
+            t->next = *to;
+            *to = t;
+        }
+}
+
 /* Texts are the same for each layer and each op of a composite, so each is read once. */
 static const Attr *attrs_of_text(Module *m, int kind, const char *text) {
     size_t n = strlen(text);
-    AttrText **bucket = &m->attr_text[hash64(text, n) % ARRAY_LEN(m->attr_text)];
+    if (m->attr_texts >= m->attr_buckets) more_buckets(m);
+    AttrText **bucket = &m->attr_text[bucket_of(m, text, n)];
     for (const AttrText *t = *bucket; t; t = t->next)
         if (t->kind == kind && !strcmp(t->text, text)) return t->attrs;
     AttrText *t = NEW(m->mem, AttrText);
@@ -195,6 +216,7 @@ static const Attr *attrs_of_text(Module *m, int kind, const char *text) {
     t->attrs = attrs_parse(m->mem, optab[kind].attrs, text);
     t->next = *bucket;
     *bucket = t;
+    m->attr_texts++;
     return t->attrs;
 }
 

@@ -157,7 +157,8 @@ struct Module {
     Func *first;
     /* What it was parsed from, for the positions in messages; NULL: from no text. */
     const char *file, *text;
-    AttrText *attr_text[64]; /* those that ops were built with, by hash */
+    AttrText **attr_text; /* those that ops were built with, by hash */
+    size_t attr_buckets, attr_texts;
 };
 
 /* ---- the op table (optab.c makes it of ops.def) ---- */

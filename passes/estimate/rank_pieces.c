@@ -106,11 +106,27 @@ static void begin_collective(RankWalk *w, Lanes *l, const RankPiece *p, double *
     l->under_way[l->nunder_way++] = p->slot;
     for (int r = 0; r < w->run->ranks; r++) {
         int k = of[r];
+        double waits = w->top[k] - MAX(l->clock[r], sending[r]);
         sending[r] = w->top[k] + w->length[k];
         Flight flight = {.begin = w->top[k], .end = sending[r]};
-        begun[r] = (Begun){flight, w->length[k], w->last[k]};
+        begun[r] = (Begun){flight, w->length[k], waits, p->axes, w->last[k]};
         blame_link(w, l, p, &begun[r].late, k);
     }
+}
+
+/* Of what rank r does between the two times but wait, while collectives are in flight: the part in
+ * which one of these waits for other members. Returns it. */
+static double take_waits(RankWalk *w, Lanes *l, int r, double from, double to) {
+    double sum = 0;
+    for (int k = 0; k < l->nunder_way; k++) {
+        const Begun *b = &l->begun[l->under_way[k]][r];
+        double begin = b->flight.begin;
+        double waited = MAX(0, MIN(begin, to) - MAX(begin - b->waits, from));
+        w->out->sums.wait[b->axes] += waited;
+        rank_take_late(w, &l->late[r], &b->late, waited);
+        sum += waited;
+    }
+    return sum;
 }
 
 static bool run_collective(RankWalk *w, Lanes *l, const RankPiece *p) {
@@ -128,7 +144,7 @@ static bool run_collective(RankWalk *w, Lanes *l, const RankPiece *p) {
         double there = sending ? MAX(l->clock[r], sending[r]) : l->clock[r];
         double waited = w->top[k] - there, took = w->top[k] + w->length[k] - l->clock[r];
         waits += waited;
-        messages += took - waited;
+        messages += took - waited - take_waits(w, l, r, l->clock[r], there);
         rank_take_late(w, &l->late[r], &w->last[k], waited);
         blame_link(w, l, p, &l->late[r], k);
         wait_for(l, r, took);
@@ -145,15 +161,15 @@ static bool run_arrive(RankWalk *w, Lanes *l, const RankPiece *p) {
     double *queued = l->queued[l->frame[l->depth - 1].func];
     const Begun *begun = l->begun[p->slot];
     double shown = 1 - w->run->p->parts.machine->hidden;
+    for (int r = 0; r < w->run->ranks; r++)
+        w->waited[r] = take_waits(w, l, r, l->clock[r], begun[r].flight.end);
     for (int k = 0; k < l->nunder_way; k++)
         if (l->under_way[k] == p->slot) l->under_way[k] = l->under_way[--l->nunder_way];
     for (int r = 0; r < w->run->ranks; r++) {
-        const Begun *b = &begun[r];
-        double wait = MAX(0, b->flight.end - l->clock[r]), own = MIN(wait, b->seconds);
-        double extra = shown * flight_beside(&b->flight, l->clock[r]);
-        w->out->sums.wait[p->axes] += wait - own;
-        w->out->sums.messages += own + extra;
-        rank_take_late(w, &l->late[r], &b->late, wait - own);
+        const Flight *flight = &begun[r].flight;
+        double wait = MAX(0, flight->end - l->clock[r]);
+        double extra = shown * flight_beside(flight, l->clock[r]);
+        w->out->sums.messages += wait - w->waited[r] + extra;
         wait_for(l, r, wait);
         l->clock[r] += extra;
         if (queued) queued[r] += wait + extra;
@@ -212,7 +228,7 @@ static bool run_send(RankWalk *w, Lanes *l, const RankPiece *p) {
 static void wait_in_flight(RankWalk *w, Lanes *l) {
     for (int r = 0; r < w->run->ranks && l->sending; r++) {
         double wait = MAX(0, l->sending[r] - l->clock[r]);
-        w->out->sums.messages += wait;
+        w->out->sums.messages += wait - take_waits(w, l, r, l->clock[r], l->sending[r]);
         wait_for(l, r, wait);
     }
 }

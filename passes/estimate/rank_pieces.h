@@ -15,8 +15,10 @@ typedef struct Cause {
 /* A collective in flight, of a rank. */
 typedef struct Begun {
     Flight flight;
-    double seconds;
-    Cause late; /* of the member that began last */
+    double seconds; /* that it takes */
+    double waits;   /* of this rank for other members, until all have begun */
+    int axes;       /* of the group, see RankSums */
+    Cause late;     /* of the member that began last */
 } Begun;
 
 /* A message in flight, of each pair. */
@@ -72,6 +74,7 @@ typedef struct RankWalk {
     MailBox *box; /* by message */
     Mail *spare;
     double *draw;         /* by rank or group */
+    double *waited;       /* by rank: scratch of an arrival */
     double *top, *length; /* by group */
     Cause *last;
     int *who;

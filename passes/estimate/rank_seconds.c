@@ -164,6 +164,7 @@ RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, RankShow sh
     w.lanes = NEW_ARRAY(own, Lanes, (size_t)parts->stages);
     w.box = NEW_ARRAY(own, MailBox, (size_t)parts->nmessages + 1);
     w.draw = NEW_ARRAY(own, double, n);
+    w.waited = NEW_ARRAY(own, double, n);
     w.top = NEW_ARRAY(own, double, n);
     w.length = NEW_ARRAY(own, double, n);
     w.last = NEW_ARRAY(own, Cause, n);

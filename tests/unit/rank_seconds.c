@@ -85,6 +85,9 @@ TEST(without_noise_a_step_is_as_planned) {
             RankStep s =
                 rank_run_step(mem(), rank_run_new(mem(), &r, &none), 0, (RankShow){0});
             EXPECT_NEAR(s.seconds / p.time->seconds, 1, ROUNDING);
+            for (int a = 0; a < 1 << r.parts.mesh->naxes; a++)
+                EXPECT_NEAR(s.sums.wait[a], 0,
+                            ROUNDING * strategies[i].ranks * s.seconds);
             for (int stage = 0; stage < p.time->stages; stage++) {
                 const StageTime *a = &s.shown[stage], *b = &p.time->stage[stage];
                 EXPECT_NEAR(a->end / b->end, 1, ROUNDING);
@@ -154,6 +157,38 @@ TEST(replicas_wait_for_the_slowest) {
     EXPECT_NEAR(s.sums.wait[1], 5 * 0.5 + 2 * 0.25, 1e-12);
     EXPECT_NEAR(s.blame[3], s.sums.wait[1], 1e-12);
     EXPECT_NEAR(s.blame[5], 0, 1e-12);
+}
+
+/* Two collectives at once, of 1 and 0.5 s, the second of which is awaited first; what is late by
+ * is waited for once, in the first, and messages take what they take. */
+TEST(what_waits_in_a_queue_is_no_wait_for_others) {
+    RankProgram p = replicas(4, 0.25);
+    RankFunc *f = p.stage->func;
+    f->n = 1;
+    f->piece[0].seconds = 1;
+    const RankPiece more[] = {
+        {.kind = RANK_COLLECTIVE, .axes = 1, .slot = 0, .seconds = 1},
+        {.kind = RANK_COLLECTIVE, .axes = 1, .slot = 1, .seconds = 0.5},
+        {.kind = RANK_ARRIVE, .axes = 1, .slot = 1},
+        {.kind = RANK_ARRIVE, .axes = 1, .slot = 0},
+        {.kind = RANK_COLLECTIVE, .axes = 1, .slot = 0, .seconds = 1},
+        {.kind = RANK_COLLECTIVE, .axes = 1, .slot = -1, .seconds = 0.25},
+        {.kind = RANK_ARRIVE, .axes = 1, .slot = 0},
+    };
+    for (int i = 0; i < ARRAY_LEN(more); i++)
+        PUSH(mem(), f->piece, f->n, f->cap, more[i]);
+    f->begins = true;
+    p.stage->slots = 2;
+    SlowRanks slow[] = {{2, 2, 1.125}};
+    for (int n = 0; n < 2; n++) {
+        RankNoise noise = {.slow = slow, .nslow = n};
+        RankStep s =
+            rank_run_step(mem(), rank_run_new(mem(), &p, &noise), 0, RANK_SHOW_NONE);
+        EXPECT_NEAR(s.seconds, 3.75 + 0.125 * n, 1e-12);
+        EXPECT_NEAR(s.sums.messages, 4 * 2.75, 1e-12);
+        EXPECT_NEAR(s.sums.wait[1], 3 * 0.125 * n, 1e-12);
+        EXPECT_NEAR(s.blame[2], 3 * 0.125 * n, 1e-12);
+    }
 }
 
 /* A ring has the link between 7 and 0 and none between 3 and 5; rounds of pairs have one of
