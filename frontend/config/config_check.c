@@ -222,7 +222,8 @@ static void check_profile(const Config *c) {
     if (c->profile && stop < start)
         config_refuse(c, "profile_stop_step", "profile_start_step",
                       "profile_stop_step is the last step that is recorded",
-                      "profile_stop_step %lld is before profile_start_step %lld", stop,
+                      "profile_stop_step %lld%s is before profile_start_step %lld", stop,
+                      config_given(c, "profile_stop_step") ? "" : ", its default,",
                       start);
 }
 

@@ -60,13 +60,15 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                 s->tensor);
     divides(cfg, PC "model_parallel", "a divisor of the width",
             "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
+    static const char a_ring[] =
+        "a smaller degree, or, in training, context_parallel_algo megatron_cp_algo";
     if (exchanged > 1)
-        divides(cfg, algo, "context_parallel_algo megatron_cp_algo, or a smaller degree",
+        divides(cfg, algo, a_ring,
                 "all-to-all exchanges parts of the sequence against heads", spec->heads,
                 exchanged * s->tensor);
     if (exchanged > 1 && spec->kv_heads > 1)
         divides(
-            cfg, algo, "context_parallel_algo megatron_cp_algo, or a smaller degree",
+            cfg, algo, a_ring,
             "all-to-all exchanges parts of the sequence against heads of keys and values",
             spec->kv_heads, exchanged * s->tensor);
 }
