@@ -40,6 +40,23 @@ TEST(attributes_of_the_same_text_of_other_ops) {
 }
 
 /* y and z are copies of x: one after the other they go, and who read them reads x. */
+/* Each text is found again when there are many: a pipeline has one for each message. */
+TEST(attributes_of_many_texts) {
+    enum { TEXTS = 3000 };
+    Arena *mem = arena_new();
+    Func *f = func_of(mem);
+    Builder b = build_at_end(f);
+    Value *x = func_arg(f, "x", vector(4));
+    for (int again = 0; again < 2; again++)
+        for (int i = 0; i < TEXTS; i++) {
+            char text[32];
+            snprintf(text, sizeof text, "by=%d", i);
+            EXPECT(op_float(build1(&b, OP_scale, text, x, NULL)->def, "by", -1) == i);
+        }
+    EXPECT_INT(f->mod->attr_texts, TEXTS);
+    arena_free(mem);
+}
+
 TEST(renames_go_through_chains) {
     Arena *mem = arena_new();
     Func *f = func_of(mem);
