@@ -25,22 +25,30 @@ static int last_stage(const Choice *c) {
 }
 
 /* Layers so that no stage takes longer than it must: one after the other to the stage that is
- * the earliest done with it. */
+ * the earliest done with it, the first of these. Those between the first and the last are alike, so
+ * that of these the next one in turn is. */
 static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
                     int64_t *layers) {
     double one = t->forward + t->inputs + t->weights;
-    int last = last_stage(c);
+    double first = t->first_forward + t->first_backward;
+    double behind = t->last_forward + t->last_backward;
+    int last = last_stage(c), alike = last ? c->pp - 2 : c->pp - 1, next = 0;
     for (int k = 0; k < c->pp; k++) layers[k] = 0;
     for (int64_t i = 0; i < s->layers; i++) {
+        const struct {
+            int stage;
+            double more;
+        } may[] = {{0, last ? first : first + behind}, {1 + next, 0}, {last, behind}};
         int best = 0;
         double least = INFINITY;
-        for (int k = 0; k < c->pp; k++) {
-            double seconds = one * (double)(layers[k] + 1);
-            if (k == 0) seconds += t->first_forward + t->first_backward;
-            if (k == last) seconds += t->last_forward + t->last_backward;
+        for (int k = 0; k < ARRAY_LEN(may); k++) {
+            bool there = k == 0 || (k == 1 ? alike > 0 : last > 0);
+            if (!there) continue;
+            double seconds = one * (double)(layers[may[k].stage] + 1) + may[k].more;
             if (seconds < least * (1 - 1e-12)) best = k, least = seconds;
         }
-        layers[best]++;
+        layers[may[best].stage]++;
+        if (best == 1) next = (next + 1) % alike;
     }
 }
 
