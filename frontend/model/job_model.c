@@ -34,7 +34,8 @@ static void take_module(Job *j, bool given) {
                       "%s is of a module of its own, which model.model_config cannot "
                       "change",
                       j->source.path);
-    j->module = (UserModule){j->source.path, text, strlen(text)};
+    const char *name = source_module_name(j->mem, &j->source);
+    j->module = (UserModule){name, text, strlen(text)};
 }
 
 /* Dropout that nobody has asked for here. */

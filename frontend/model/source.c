@@ -229,6 +229,10 @@ ModelSpec source_spec(const Source *s) {
     return s->spec;
 }
 
+const char *source_module_name(Arena *mem, const Source *s) {
+    return arena_printf(mem, "the module of %s", s->path);
+}
+
 int *source_parameters(Arena *mem, const Func *entry, int *n) {
     int *list = NEW_ARRAY(mem, int, (size_t)entry->narg);
     *n = 0;

@@ -48,6 +48,9 @@ Source source_open_with(Arena *mem, const char *path, int nflags, char **flags);
 /* The numbers of the model; fails with EXIT_CHECKPOINT when it is a user's module. */
 ModelSpec source_spec(const Source *s);
 
+/* What messages call its module, which the checkpoint has within: no file of its own. */
+const char *source_module_name(Arena *mem, const Source *s);
+
 /* Reads the weights into the parameters of `entry`, which model_build made of s->spec.
  * Fails with EXIT_CHECKPOINT. Returns the folder they came from; a damaged checkpoint
  * that was passed over gets a line on stderr. */

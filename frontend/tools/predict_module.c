@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "frontend/model/job.h"
 #include "frontend/train/results.h"
+#include "ir/placement.h"
 #include "runtime/data/data.h"
 #include <errno.h>
 
@@ -58,6 +59,22 @@ static void feed(const Forward *f) {
     }
 }
 
+/* A short last batch is filled up with other samples, which must not change what is told. */
+static void check_mixing(const Results *r) {
+    for (int i = 0; i < r->n; i++) {
+        const Result *x = &r->result[i];
+        if (!x->per_sample || !x->mixes || r->samples % r->batch == 0) continue;
+        fail_op(
+            x->mixes,
+            "by this op a sample's %%%s depends on others of its batch, or may, and the "
+            "last batch of %lld has %lld of %lld samples, so others would have to fill "
+            "it up: leave these out, or make the batch of the module a divisor of the "
+            "samples",
+            x->name, (long long)r->batch, (long long)(r->samples % r->batch),
+            (long long)r->samples);
+    }
+}
+
 /* The last batch is filled up with the first samples; their results are not taken. */
 static void run_all(const Forward *f) {
     const Data *d = f->data;
@@ -94,21 +111,11 @@ static void print_results(const Results *r) {
         fail(EXIT_DATA, "cannot write the results to stdout: %s", strerror(errno));
 }
 
-/* A mean over batches needs whole ones; a line tells what is left out. */
-static bool is_known(const Results *r, const Result *x) {
-    if (x->per_sample || r->samples % r->batch == 0) return true;
-    fprintf(stderr,
-            "note: %%%s is no result of each sample and is left out: %lld samples are no "
-            "multiple of the batch of %lld\n",
-            x->name, (long long)r->samples, (long long)r->batch);
-    return false;
-}
-
 static void write_results(Arena *mem, const Results *r, const char *out) {
     SafeTensor *t = NEW_ARRAY(mem, SafeTensor, (size_t)r->n);
     int n = 0;
     for (int i = 0; i < r->n; i++)
-        if (is_known(r, &r->result[i])) t[n++] = results_tensor(r, i);
+        if (results_known(r, i)) t[n++] = results_tensor(r, i);
     int error = safetensors_write(out, t, n, NULL, NULL);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", out, strerror(error));
 }
@@ -116,11 +123,13 @@ static void write_results(Arena *mem, const Results *r, const char *out) {
 void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *data,
                     const char *out) {
     Forward f = {0};
-    Module *m = model_parse(mem, s->path, s->module, strlen(s->module));
-    f.model = without_loss(m, s->path);
+    const char *name = source_module_name(mem, s);
+    Module *m = model_parse(mem, name, s->module, strlen(s->module));
+    f.model = without_loss(m, name);
     f.data = open_samples(mem, f.model, data);
     f.batch = data_batch_new(mem, f.data);
     f.results = results_new(mem, f.model, 0, f.data->batch, f.data->samples);
+    check_mixing(f.results);
     PassOptions o = pass_options_default();
     if (cfg->dump_ir[0]) o.dump_dir = cfg->dump_ir;
     CompileOptions co = strategy_compile_options(cfg);

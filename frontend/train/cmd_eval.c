@@ -78,7 +78,7 @@ static void agree_on_samples(const Eval *e) {
 
 static void make_program(Eval *e) {
     Train *t = &e->t;
-    evaluator_plan(t, &e->evaluator, true);
+    evaluator_plan(t, &e->evaluator, e->source.n);
     t->program = e->evaluator.program;
     t->threads = t->program->threads;
     comm_barrier();

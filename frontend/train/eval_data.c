@@ -4,6 +4,7 @@
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/fault.h"
+#include <math.h>
 
 /* ---- the samples of a source of data ---- */
 
@@ -91,15 +92,39 @@ static int64_t bytes_of_row(const Eval *e, const DataBatch *b, int64_t row) {
     return bytes;
 }
 
+/* Is a module's own loss the mean that is told? sum: of the losses of n labels that count. Without
+ * an argument of role counted it may be one over the labels that do not count, too. */
+static void check_loss(const Batch *b, const Evaluator *v, double sum, int64_t n) {
+    enum { PARTS = 10000 }; /* rounding is less than one of them */
+    const Job *j = &b->e->t.job;
+    int64_t labels = j->ncolumns ? j->column[j->labels].count : j->seq;
+    double own = (double)evaluator_loss(v), mean = sum / (double)MAX(n, 1);
+    double all = sum / (double)(j->batch * labels);
+    double near = fmin(fabs(own - mean), fabs(own - all));
+    if (j->has_spec || !isfinite(sum) || near <= fabs(mean) / PARTS + 1e-6) return;
+    fail(EXIT_CONFIG,
+         "%s: the loss is not the mean of the cross entropy (op xent) of the labels, "
+         "which would "
+         "be told: over samples %lld to %lld the loss is %.6g, that mean %.6g; train it "
+         "with a "
+         "valid part (train_dataset.data_loader.split), whose mean loss is told",
+         j->module.path, (long long)b->first, (long long)(b->first + b->n - 1), own,
+         mean);
+}
+
 static void take_rows(void *context, const Evaluator *v, int64_t row, double weight) {
     const Batch *b = context;
     EvalSums *s = &b->e->sums;
     const float *loss = evaluator_sample_loss(v), *right = evaluator_sample_correct(v);
     (void)weight;
     check(row == 0);
+    double of_batch = 0;
+    int64_t counted = 0;
     for (int64_t i = 0; i < b->n; i++) {
         double sum = (double)loss[i];
         int64_t tokens = counted_labels(&b->e->t, &b->rows, i, 1);
+        of_batch += sum;
+        counted += tokens;
         s->samples++;
         s->tokens += tokens;
         s->bytes += bytes_of_row(b->e, &b->rows, i);
@@ -111,6 +136,7 @@ static void take_rows(void *context, const Evaluator *v, int64_t row, double wei
         if (b->e->source.take)
             b->e->source.take(b->e->source.of, b->first + i, sum, (double)right[i]);
     }
+    check_loss(b, v, of_batch, counted);
 }
 
 /* A line every ten seconds; the first one where it takes minutes names what takes fewer. */

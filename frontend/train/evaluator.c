@@ -1,26 +1,68 @@
 /* evaluator.c - see evaluator.h. */
 #include "frontend/train/evaluator.h"
+#include "frontend/model/sample_flow.h"
+#include "ir/placement.h"
 
 /* ---- results for each sample ---- */
 
-/* The cross entropy of the labels in the model's entry. */
-static const Op *find_loss(const Train *t, const Func *f) {
-    int labels = func_arg_role(f, ARG_labels);
-    const Op *found = NULL;
-    for (const Op *op = f->first; op && labels >= 0; op = op->next) {
-        if (op->kind != OP_xent || op->in[1] != f->arg[labels]) continue;
-        if (found)
-            found = NULL, labels = -1;
-        else
-            found = op;
+/* Values that result 0 of f is made of, by id; it numbers f. */
+static bool *made_of(Arena *mem, Func *f) {
+    func_number(f);
+    bool *made = NEW_ARRAY(mem, bool, (size_t)f->nvalues);
+    made[f->ret[0]->id] = true;
+    for (const Op *op = f->last; op; op = op->prev) {
+        bool is = false;
+        for (int i = 0; i < op->nout; i++) is |= made[op->out[i]->id];
+        for (int i = 0; i < op->nin && is; i++) made[op->in[i]->id] = true;
     }
-    if (found && found->out[0]->ty.rank && found->out[0]->ty.dim[0] == t->job.batch)
-        return found;
+    return made;
+}
+
+/* Are its elements those of the argument, under another shape or in another order? */
+static bool has_elements_of(const Value *v, const Value *arg) {
+    while (v->def && v->def->nin == 1 && op_has(v->def, F_MOVE | F_TYPELESS)) {
+        const Value *from = v->def->in[0];
+        if (type_count(&from->ty) != type_count(&v->ty)) return false;
+        v = from;
+    }
+    return v == arg;
+}
+
+/* The one cross entropy of the labels that the loss is made of, which has the losses of each
+ * sample after one another. */
+static const Op *find_loss(const Train *t, Func *f) {
+    const bool *made = made_of(t->mem, f);
+    const SampleFlow *flow = sample_flow(t->mem, f);
+    int labels = func_arg_role(f, ARG_labels), n = 0;
+    const Op *found = NULL;
+    for (const Op *op = f->first; op && labels >= 0; op = op->next)
+        if (op->kind == OP_xent && made[op->out[0]->id] &&
+            has_elements_of(op->in[1], f->arg[labels]))
+            found = op, n++;
+    if (n == 1 && sample_flow_in_rows(flow, found->out[0], t->job.batch)) return found;
     fail(EXIT_CONFIG,
-         "%s: @%s does not take one cross entropy (op xent) of its argument of role "
-         "labels, so there is no loss of a token: train it with a valid part "
+         "%s: the loss of @%s is not made of one cross entropy (op xent) of its argument "
+         "of "
+         "role labels, a row or more of each sample in the order of the samples, so "
+         "there is "
+         "no loss of a token: train it with a valid part "
          "(train_dataset.data_loader.split), whose mean loss is told",
          t->job.module.path, f->name);
+}
+
+/* A short last batch is filled up with other samples. */
+static void check_mixing(const Train *t, Func *f, const Op *xent, int64_t samples) {
+    const Op *mixes = sample_flow(t->mem, f)[xent->out[0]->id].mixes;
+    int64_t over = samples % t->job.batch;
+    if (!mixes || !over) return;
+    fail_op(
+        mixes,
+        "by this op a sample's loss depends on others of its batch, or may, and the last "
+        "batch of %lld has %lld of %lld samples, so others would have to fill it up: "
+        "%s--samples %lld takes whole batches",
+        (long long)t->job.batch, (long long)over, (long long)samples,
+        samples == over ? "give more data; " : "",
+        (long long)MAX(samples - over, t->job.batch));
 }
 
 /* "abc->a" of rank 3, "abc->ab" when one is left out. */
@@ -30,7 +72,11 @@ static const char *sum_rule(Builder *b, int rank, int kept) {
     return bfmt(b, "%.*s->%.*s", rank, letters, kept, letters);
 }
 
-static Value *sample_sum(Builder *b, const char *name, Value *rows) {
+/* Of rows, those of each sample after one another. */
+static Value *sample_sum(Builder *b, const char *name, Value *rows, int64_t samples) {
+    Type by_sample = TYPE(DT_F32, samples, type_count(&rows->ty) / samples);
+    if (rows->ty.dim[0] != samples)
+        rows = build_as(b, OP_reshape, NULL, by_sample, rows, NULL);
     int rank = rows->ty.rank;
     if (rank > 1) rows = build1(b, OP_sum, sum_rule(b, rank, 1), rows, NULL);
     return build_named(b, name, rows);
@@ -53,14 +99,15 @@ static Value *correct_rows(Builder *b, Value *logits, Value *labels, Type rows) 
     return build1(b, OP_mul, NULL, right, counts, NULL);
 }
 
-static void add_sample_results(const Train *t, Module *m) {
+static void add_sample_results(const Train *t, Module *m, int64_t samples) {
     Func *f = model_entry(m);
     const Op *xent = find_loss(t, f);
+    check_mixing(t, f, xent, samples);
     Builder b = build_at_end(f);
     Value *rows = xent->out[0];
     Value *correct = correct_rows(&b, xent->in[0], xent->in[1], rows->ty);
-    func_ret(f, sample_sum(&b, "sample_loss", rows), -1);
-    func_ret(f, sample_sum(&b, "sample_correct", correct), -1);
+    func_ret(f, sample_sum(&b, "sample_loss", rows, t->job.batch), -1);
+    func_ret(f, sample_sum(&b, "sample_correct", correct, t->job.batch), -1);
     module_verify(m, NULL, NULL);
 }
 
@@ -83,11 +130,11 @@ const float *evaluator_sample_correct(const Evaluator *e) {
 
 /* ---- the program ---- */
 
-void evaluator_plan(Train *t, Evaluator *e, bool samples) {
+void evaluator_plan(Train *t, Evaluator *e, int64_t samples) {
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
-    *e = (Evaluator){.samples = samples};
+    *e = (Evaluator){.samples = samples > 0};
     e->weighted = func_arg_role(model_entry(m), ARG_counted) >= 0;
-    if (samples) add_sample_results(t, m);
+    if (samples) add_sample_results(t, m, samples);
     PassOptions o = pass_options_default();
     o.tile_bytes = t->job.cfg->context_tile_size;
     /* validation takes its loss in f32, whatever training computes in */

@@ -12,10 +12,11 @@ typedef struct Evaluator {
     bool samples;   /* sample_loss and sample_correct are there */
 } Evaluator;
 
-/* Compiles the program. `samples`: with results for each sample; then it fails with
- * EXIT_CONFIG for a module whose loss is no cross entropy of its labels. Opens nothing on
- * disk. */
-void evaluator_plan(Train *t, Evaluator *e, bool samples);
+/* Compiles the program. samples: how many will be taken, with results for each; it fails with
+ * EXIT_CONFIG for a module whose loss is made of no cross entropy of its labels, and for one
+ * that mixes samples where they are no multiple of the batch. 0: without these results. Opens
+ * nothing on disk. */
+void evaluator_plan(Train *t, Evaluator *e, int64_t samples);
 /* Finds the arguments of the program, once it has memory. */
 void evaluator_start(const Train *t, Evaluator *e);
 

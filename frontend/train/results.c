@@ -1,5 +1,6 @@
 /* results.c - see results.h. */
 #include "frontend/train/results.h"
+#include "frontend/model/sample_flow.h"
 #include <math.h>
 
 static void check_result(const Func *model, const Result *r) {
@@ -19,19 +20,47 @@ static int64_t result_bytes(const Results *r, const Result *x) {
     return bytes / r->batch * r->samples;
 }
 
-Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
-                     int64_t samples) {
+/* Whose the elements of result x are, which is value v. */
+static void set_owner(Result *x, const SampleFlow *flow, const Value *v, int64_t batch) {
+    const SampleFlow *s = &flow[v->id];
+    bool sized = x->ty.rank && x->ty.dim[0] == batch;
+    bool rows = s->owner == OWNER_UNKNOWN || sample_flow_in_rows(flow, v, batch);
+    x->per_sample = sized && rows;
+    x->along = s->owner == OWNER_SAMPLE && !x->per_sample;
+    x->mixes = s->mixes;
+}
+
+Results *results_new(Arena *mem, Func *model, int first, int64_t batch, int64_t samples) {
     Results *r = NEW(mem, Results);
+    const SampleFlow *flow = sample_flow(mem, model);
     *r = (Results){.batch = batch, .samples = samples};
     r->result = NEW_ARRAY(mem, Result, (size_t)model->nret);
     for (int i = first; i < model->nret; i++) {
         Result *x = &r->result[r->n++];
         *x = (Result){.name = model->ret[i]->name, .ty = model->ret[i]->ty, .nth = i};
-        x->per_sample = x->ty.rank && x->ty.dim[0] == batch;
+        set_owner(x, flow, model->ret[i], batch);
         check_result(model, x);
         x->data = arena_alloc(mem, (size_t)result_bytes(r, x));
     }
     return r;
+}
+
+bool results_known(const Results *r, int i) {
+    const Result *x = &r->result[i];
+    if (x->per_sample || r->samples == r->batch) return true;
+    if (x->along)
+        fprintf(stderr,
+                "note: %%%s is left out: it has numbers of each sample, which are no "
+                "rows of a "
+                "first dimension that is the batch; rearrange or reshape it\n",
+                x->name);
+    else if (r->samples % r->batch)
+        fprintf(
+            stderr,
+            "note: %%%s is no result of each sample and is left out: %lld samples are "
+            "no multiple of the batch of %lld\n",
+            x->name, (long long)r->samples, (long long)r->batch);
+    return !x->along && r->samples % r->batch == 0;
 }
 
 void results_take(Results *r, const Program *p, int64_t count) {

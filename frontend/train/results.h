@@ -10,7 +10,10 @@ typedef struct Result {
     Type ty;         /* of one run */
     int nth;         /* which result of the program */
     bool per_sample; /* dimension 0 is the batch; else the mean over the runs */
-    void *data;      /* [samples, ...] or as in one run */
+    bool along;      /* else: another dimension is, and there is no mean */
+    const Op
+        *mixes; /* which makes a sample's depend on others of its batch; NULL: none */
+    void *data; /* [samples, ...] or as in one run */
 } Result;
 
 typedef struct Results {
@@ -20,10 +23,12 @@ typedef struct Results {
 } Results;
 
 /* Room for the results of `model` (level global; its names are those of the results) from
- * number `first` on, over `samples` samples, `batch` in a run. Fails with EXIT_CONFIG for a
- * result that is neither a number for each sample nor f32. */
-Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
-                     int64_t samples);
+ * number `first` on, over `samples` samples, `batch` in a run. What is of which sample says
+ * sample_flow.h; where that does not follow, dimension 0 is the batch if it has its size. Fails
+ * with EXIT_CONFIG for a result that is neither a number for each sample nor f32. */
+Results *results_new(Arena *mem, Func *model, int first, int64_t batch, int64_t samples);
+/* Has result i a meaning over all samples? If not, a note says why it is left out. */
+bool results_known(const Results *r, int i);
 /* Takes what the program just computed for the next `count` samples, the first rows of
  * its batch. */
 void results_take(Results *r, const Program *p, int64_t count);

@@ -159,7 +159,8 @@ static void add_gradients(Dump *d, const Train *t) {
 }
 
 static void add_results(Dump *d, const Results *r) {
-    for (int i = 0; i < r->n; i++) PUSH(d->mem, d->t, d->n, d->cap, results_tensor(r, i));
+    for (int i = 0; i < r->n; i++)
+        if (results_known(r, i)) PUSH(d->mem, d->t, d->n, d->cap, results_tensor(r, i));
 }
 
 void dump_write(Train *t) {

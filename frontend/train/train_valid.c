@@ -20,7 +20,7 @@ typedef struct Validation {
 void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every) {
     Validation *v = t->valid = NEW(t->mem, Validation);
     *v = (Validation){.valid = valid, .test = test, .every = every};
-    evaluator_plan(t, &v->evaluator, false);
+    evaluator_plan(t, &v->evaluator, 0);
     v->batch = data_batch_new(t->mem, valid.data ? valid.data : test.data);
 }
 
