@@ -29,9 +29,11 @@ static LLVMValueRef greater(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     return LLVMBuildFCmp(e->b, LLVMRealOGT, x, y, "");
 }
 
+/* y, or 0 where x is 0 or less; a NaN is neither, so that a step which has one is found out. */
 static LLVMValueRef relu(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     LLVMValueRef zero = num(e, x, 0);
-    return emit_select(e, greater(e, x, zero), y, zero);
+    LLVMValueRef keeps = LLVMBuildFCmp(e->b, LLVMRealUGT, x, zero, "");
+    return emit_select(e, keeps, y, zero);
 }
 
 static LLVMValueRef softcap(Emit *e, LLVMValueRef x, LLVMValueRef cap) {

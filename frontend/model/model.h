@@ -162,8 +162,8 @@ void model_logits_whole(Module *m);
 #define MODEL_MAX_BYTES (4ull << 20) /* of a model.file */
 /* The user's own module (model.file), at level global: one function of role model with
  * parameters that have an init, tokens or data with the batch as first dimension, and a
- * scalar loss as its first result. `path` is for messages, `text` must stay as long as
- * the module. Fails with EXIT_CONFIG, naming what is missing. */
+ * scalar loss as its first result; what nobody reads is left out. `path` is for messages,
+ * `text` must stay as long as the module. Fails with EXIT_CONFIG, naming what is missing. */
 Module *model_parse(Arena *mem, const char *path, const char *text, size_t n);
 /* The function of role model; never NULL for modules of this header. */
 Func *model_entry(const Module *m);

@@ -126,6 +126,12 @@ static void check_types(const Module *m) {
             }
 }
 
+/* Layers are counted, and samples asked for, of what the results are made of. */
+static void remove_unread(Module *m) {
+    for (Func *f = m->first; f; f = f->next) func_remove_dead(f);
+    module_remove_unused(m);
+}
+
 static int count_models(const Module *m) {
     int n = 0;
     for (const Func *f = m->first; f; f = f->next) n += f->role == ROLE_MODEL;
@@ -156,5 +162,6 @@ Module *model_parse(Arena *mem, const char *path, const char *text, size_t n) {
              models);
     check_model(path, model_entry(m));
     check_types(m);
+    remove_unread(m);
     return m;
 }

@@ -1,6 +1,7 @@
 /* Models and weights as files: Hugging Face folders in and out, config.json, the user's
  * own module. */
 #include "model_case.h"
+#include "passes/passes.h"
 
 /* ---- Hugging Face folders ---- */
 
@@ -317,5 +318,24 @@ TEST(module_from_text) {
         EXPECT_FAIL(model_of_file(mem, module_file(mem, bad[i].text)), EXIT_CONFIG,
                     bad[i].part);
     EXPECT_FAIL(model_of_file(mem, "no_such.ir"), EXIT_CONFIG, "no_such.ir");
+    arena_free(mem);
+}
+
+/* Layers that nobody reads are no layers: neither for stages nor for what backward makes again. */
+TEST(what_nobody_reads_is_no_part_of_a_module) {
+    Arena *mem = arena_new();
+    const char *text =
+        HEADER "func @layer(%x: f32[2,3], %w: f32[3,3]) -> (f32[2,3]) {\n"
+               "  %y = dot %x, %w {bi,io->bo} : f32[2,3]\n  return %y\n}\n"
+               "func @other(%x: f32[2,3], %w: f32[3,3]) -> (f32[2,3]) {\n"
+               "  %y = dot %x, %w {bi,io->bo} : f32[2,3]\n  return %y\n}\n"
+               "func @net:model(" DATA ", %w: f32[4,3,3] {role=\"param\"; init=\"ones\"})"
+               " -> (f32[]) {\n"
+               "  %y = call %x, %w {fn=@layer; times=4; carry=1; each=1} : f32[2,3]\n"
+               "  %z = call %y, %w {fn=@other; times=4; carry=1; each=1} : f32[2,3]\n"
+               "  %s = sum %y {bt->_} : f32[]\n  return %s\n}\n";
+    Module *m = model_of_file(mem, module_file(mem, text));
+    EXPECT_INT(module_layers(m), 4);
+    EXPECT(!module_find(m, "other"));
     arena_free(mem);
 }
