@@ -205,8 +205,8 @@ void eval_endings_open(Eval *e) {
     Job *j = &e->t.job;
     if (!j->has_spec)
         fail(EXIT_CONFIG,
-             "--endings is for language models; %s is of a module of its own "
-             "(model.file)",
+             "--endings takes sequences of any length and a model that looks at no later "
+             "token, which a module of one's own (model.file) does not say: %s is of one",
              e->word);
     if (!j->tokenizer && !j->source.bytes)
         fail(EXIT_CONFIG,

@@ -51,10 +51,9 @@ static const char *path_of(const char *byte) {
     return NULL;
 }
 
-#define CUT                                                                              \
-    " was cut short, or cannot be read any more, while it was in use: put it back as "   \
-    "it "                                                                                \
-    "was"
+static const char cut_short[] =
+    " was cut short, or cannot be read any more, while it was in "
+    "use: put it back as it was";
 
 static _Noreturn void fail_cut(const char *fault) {
     char path[2048];
@@ -62,7 +61,7 @@ static _Noreturn void fail_cut(const char *fault) {
     const char *found = path_of(fault);
     snprintf(path, sizeof path, "%s", found ? found : "a file that is mapped");
     pthread_mutex_unlock(&lock);
-    fail(EXIT_DATA, "%s" CUT, path);
+    fail(EXIT_DATA, "%s%s", path, cut_short);
 }
 
 /* ---- faults ---- */
@@ -89,7 +88,8 @@ static void end_if_cut(const char *fault) {
     if (!path) return;
     tell("stator: error: ");
     tell(path);
-    tell(CUT "\n");
+    tell(cut_short);
+    tell("\n");
     _exit(EXIT_DATA);
 }
 
