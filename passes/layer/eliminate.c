@@ -19,15 +19,44 @@ typedef struct Step { /* a variable that was eliminated */
 
 typedef struct Elimination {
     Arena *mem;
-    int n;
+    int n, words;      /* of a set of variables, 64 to a word */
     const int *states; /* that are left */
+    double *bits;      /* log2 of them */
     Table *table;
     int ntables, cap;
-    bool *done;
-    bool *near;     /* [n][n]: in a table together */
+    uint64_t *left; /* the set of those that are not eliminated */
+    uint64_t *near; /* [n] sets: in a table together, also with itself */
     double sum;     /* of tables without variables */
     int *neighbour; /* room for a list of them */
 } Elimination;
+
+static uint64_t *near_of(const Elimination *e, int v) {
+    return e->near + (size_t)v * (size_t)e->words;
+}
+
+static bool has(const uint64_t *set, int v) {
+    return set[v / 64] >> v % 64 & 1;
+}
+
+static void set_add(uint64_t *set, int v) {
+    set[v / 64] |= (uint64_t)1 << v % 64;
+}
+
+static void set_drop(uint64_t *set, int v) {
+    set[v / 64] &= ~((uint64_t)1 << v % 64);
+}
+
+/* The variables that are left and near v, ascending. */
+static int neighbours(const Elimination *e, int v, int *list) {
+    int n = 0;
+    const uint64_t *near = near_of(e, v);
+    for (int w = 0; w < e->words; w++)
+        for (uint64_t rest = near[w] & e->left[w]; rest; rest &= rest - 1) {
+            int u = 64 * w + __builtin_ctzll(rest);
+            if (u != v) list[n++] = u;
+        }
+    return n;
+}
 
 static Table shrunk(Elimination *e, const Factors *f, const Factor *t, const Alive *a) {
     Table r = {.n = t->n, .var = NEW_ARRAY(e->mem, int, FACTOR_VARS)};
@@ -56,7 +85,7 @@ static Table shrunk(Elimination *e, const Factors *f, const Factor *t, const Ali
 
 static void put(Elimination *e, Table t) {
     for (int i = 0; i < t.n; i++)
-        for (int j = 0; j < t.n; j++) e->near[t.var[i] * e->n + t.var[j]] = true;
+        for (int j = 0; j < t.n; j++) set_add(near_of(e, t.var[i]), t.var[j]);
     if (t.n)
         PUSH(e->mem, e->table, e->ntables, e->cap, t);
     else
@@ -66,15 +95,15 @@ static void put(Elimination *e, Table t) {
 /* Entries of the table that eliminating v leaves. */
 static double size_without(const Elimination *e, int v) {
     double size = 1;
-    for (int u = 0; u < e->n; u++)
-        if (u != v && !e->done[u] && e->near[v * e->n + u]) size *= e->states[u];
+    int n = neighbours(e, v, e->neighbour);
+    for (int i = 0; i < n; i++) size *= e->states[e->neighbour[i]];
     return size;
 }
 
 /* ---- in which order ---- */
 
 /* Trying an order takes as long as to go through some entries. */
-enum { ORDERS = 16, ENTRIES_OF_AN_ORDER = 1 << 19 };
+enum { ORDERS = 256, ENTRIES_OF_AN_ORDER = 1 << 16 };
 
 typedef struct Order {
     int *var;
@@ -85,13 +114,13 @@ typedef struct Order {
 /* Pairs of its neighbours that come together by eliminating v, weighed by their states. */
 static double fill_of(const Elimination *e, int v) {
     double fill = 0;
-    int *list = e->neighbour, n = 0;
-    for (int a = 0; a < e->n; a++)
-        if (a != v && !e->done[a] && e->near[v * e->n + a]) list[n++] = a;
-    for (int i = 0; i < n; i++)
+    const int *list = e->neighbour;
+    int n = neighbours(e, v, e->neighbour);
+    for (int i = 0; i < n; i++) {
+        const uint64_t *near = near_of(e, list[i]);
         for (int k = i + 1; k < n; k++)
-            if (!e->near[list[i] * e->n + list[k]])
-                fill += log2(e->states[list[i]]) * log2(e->states[list[k]]);
+            if (!has(near, list[k])) fill += e->bits[list[i]] * e->bits[list[k]];
+    }
     return fill;
 }
 
@@ -107,48 +136,53 @@ static double rank_of(const Elimination *e, int v, int nth) {
 /* Ranks of an order that is tried; those that the last variables changed are reckoned again. */
 typedef struct Ranks {
     double *of;
-    bool *stale;
+    uint64_t *stale; /* a set */
 } Ranks;
 
 static int first_var(const Elimination *e, int nth, Ranks *r) {
     int best = -1;
-    for (int v = 0; v < e->n; v++) {
-        if (e->done[v]) continue;
-        if (r->stale[v]) r->of[v] = rank_of(e, v, nth);
-        r->stale[v] = false;
-        if (best < 0 || r->of[v] < r->of[best]) best = v;
-    }
+    for (int w = 0; w < e->words; w++)
+        for (uint64_t rest = e->left[w]; rest; rest &= rest - 1) {
+            int v = 64 * w + __builtin_ctzll(rest);
+            if (has(r->stale, v)) r->of[v] = rank_of(e, v, nth);
+            if (best < 0 || r->of[v] < r->of[best]) best = v;
+        }
+    memset(r->stale, 0, (size_t)e->words * sizeof *r->stale);
     return best;
 }
 
 /* Eliminating v changes what its neighbours are near; pairs that come together are neighbours of
  * those. */
 static void mark_stale(const Elimination *e, int v, int nth, Ranks *r) {
-    for (int a = 0; a < e->n; a++) {
-        if (!e->near[v * e->n + a]) continue;
-        r->stale[a] = true;
-        for (int b = 0; nth % 2 && b < e->n; b++) r->stale[b] |= e->near[a * e->n + b];
+    int n = neighbours(e, v, e->neighbour);
+    for (int i = 0; i < n; i++) {
+        const uint64_t *near = near_of(e, e->neighbour[i]);
+        set_add(r->stale, e->neighbour[i]);
+        for (int w = 0; nth % 2 && w < e->words; w++) r->stale[w] |= near[w];
     }
 }
 
 static void bring_together(Elimination *e, int v) {
-    for (int a = 0; a < e->n; a++)
-        for (int b = 0; b < e->n && e->near[v * e->n + a]; b++)
-            if (e->near[v * e->n + b]) e->near[a * e->n + b] = true;
-    e->done[v] = true;
+    int n = neighbours(e, v, e->neighbour);
+    for (int i = 0; i < n; i++) {
+        uint64_t *near = near_of(e, e->neighbour[i]);
+        for (int w = 0; w < e->words; w++) near[w] |= near_of(e, v)[w];
+    }
+    set_drop(e->left, v);
 }
 
 /* One order without its tables. */
 static Order try_order(Arena *mem, const Elimination *from, int nth) {
-    size_t pairs = (size_t)from->n * (size_t)from->n;
+    size_t words = (size_t)from->words, sets = (size_t)from->n * words;
     Elimination e = *from;
     Order o = {.var = NEW_ARRAY(mem, int, (size_t)e.n + 1)};
-    e.near = NEW_ARRAY(mem, bool, pairs + 1);
-    e.done = NEW_ARRAY(mem, bool, (size_t)e.n + 1);
-    memcpy(e.near, from->near, pairs);
+    e.near = NEW_ARRAY(mem, uint64_t, sets + 1);
+    e.left = NEW_ARRAY(mem, uint64_t, words + 1);
+    memcpy(e.near, from->near, sets * sizeof *e.near);
+    memcpy(e.left, from->left, words * sizeof *e.left);
     Ranks r = {NEW_ARRAY(mem, double, (size_t)e.n + 1),
-               NEW_ARRAY(mem, bool, (size_t)e.n + 1)};
-    memset(r.stale, true, (size_t)e.n);
+               NEW_ARRAY(mem, uint64_t, words + 1)};
+    memcpy(r.stale, e.left, words * sizeof *r.stale);
     for (int i = 0; i < e.n; i++) {
         int v = o.var[i] = first_var(&e, nth, &r);
         double entries = size_without(&e, v) * e.states[v];
@@ -191,7 +225,7 @@ static void hash_shape(Arena *mem, const Elimination *e, char shape[33]) {
     size_t n = (size_t)e->n;
     Text t = text_new(mem);
     text_add_bytes(&t, e->states, n * sizeof *e->states);
-    text_add_bytes(&t, e->near, n * n * sizeof *e->near);
+    text_add_bytes(&t, e->near, n * (size_t)e->words * sizeof *e->near);
     hash_hex(t.s, t.n, shape);
 }
 
@@ -392,8 +426,7 @@ static Step eliminate(Elimination *e, int v) {
     int states = e->states[v];
     double size = size_without(e, v), *sum = NEW_ARRAY(e->mem, double, (size_t)states);
     s.over.var = NEW_ARRAY(e->mem, int, (size_t)e->n + 1);
-    for (int u = 0; u < e->n; u++)
-        if (u != v && !e->done[u] && e->near[v * e->n + u]) s.over.var[s.over.n++] = u;
+    s.over.n = neighbours(e, v, s.over.var);
     s.over.cost = arena_room(e->mem, array_bytes((size_t)size, sizeof *s.over.cost));
     s.best = arena_room(e->mem, array_bytes((size_t)size, sizeof *s.best));
     Table *in = NEW_ARRAY(e->mem, Table, (size_t)e->ntables + 1);
@@ -403,7 +436,7 @@ static Step eliminate(Elimination *e, int v) {
     for (int64_t r = 0; r < w.rows; r++, next_row(&w))
         for (int i = 0; i < w.row_n; i++, at++)
             s.best[at] = (uint16_t)least_state(&w, i, states, sum, &s.over.cost[at]);
-    e->done[v] = true;
+    set_drop(e->left, v);
     put(e, s.over);
     return s;
 }
@@ -421,16 +454,29 @@ static void choose_states(const Elimination *e, const Step *step, const Alive *a
     }
 }
 
+static Elimination elimination_of(Arena *mem, int n, const int *states) {
+    size_t words = (size_t)(n + 63) / 64;
+    Elimination e = {.mem = mem,
+                     .n = n,
+                     .words = (int)words,
+                     .states = states,
+                     .bits = NEW_ARRAY(mem, double, (size_t)n + 1),
+                     .neighbour = NEW_ARRAY(mem, int, (size_t)n + 1),
+                     .left = NEW_ARRAY(mem, uint64_t, words + 1),
+                     .near = NEW_ARRAY(mem, uint64_t, (size_t)n * words + 1)};
+    for (int v = 0; v < n; v++) {
+        e.bits[v] = log2(states[v]);
+        set_add(e.left, v);
+        set_add(near_of(&e, v), v);
+    }
+    return e;
+}
+
 static double solve(const Factors *f, Arena *mem, int64_t cap, int *state,
                     FactorOrders *known) {
     Alive a;
     if (!alive_find(f, mem, &a)) return INFINITY;
-    Elimination e = {.mem = mem,
-                     .n = f->n,
-                     .neighbour = NEW_ARRAY(mem, int, (size_t)f->n + 1),
-                     .states = a.n,
-                     .done = NEW_ARRAY(mem, bool, (size_t)f->n + 1),
-                     .near = NEW_ARRAY(mem, bool, (size_t)f->n *(size_t)f->n + 1)};
+    Elimination e = elimination_of(mem, f->n, a.n);
     for (int i = 0; i < f->nfactors; i++) put(&e, shrunk(&e, f, &f->factor[i], &a));
     Step *step = NEW_ARRAY(mem, Step, (size_t)f->n + 1);
     Order o = known_order(mem, &e, known);
