@@ -38,7 +38,7 @@ Axes choice_replicas(const Mesh *mesh) {
 
 GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages) {
     GroupShape next = {.members = 1};
-    for (int k = 0; k + 1 < stages; k++) {
+    for (int k = 0; k + 1 < stages && next.level != LINK_NETWORK; k++) {
         GroupShape g = stages_shape(m, mesh, stages, k, k + 1);
         if (!k || g.level > next.level) next = g;
     }

@@ -181,11 +181,13 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
     return b->state + beside + b->extra;
 }
 
-/* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. */
-static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b) {
+/* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. whole: its
+ * bytes with none. */
+static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b,
+                         double whole) {
     double room = s->times.room;
     int most = (int)ceil(b->layers / c->chunks);
-    if (bytes_with(s, c, b, 0) <= room) return 0;
+    if (whole <= room) return 0;
     for (int low = 0, high = most;;) { /* bytes fall with the layers */
         int mid = (low + high) / 2;
         bool fits = bytes_with(s, c, b, mid) <= room;
@@ -263,8 +265,6 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     const ProbeBytes *p = &s->probe[c->probe].bytes;
     double n = b->layers, held = n * p->held.layer, read = n * p->read.layer;
     double back = t->inputs + t->weights;
-    double reduce = collective(s, g, OP_reduce_scatter, held) / MAX(n, 1);
-    double gather = collective(s, g, OP_all_gather, read) / MAX(n, 1);
     double beside =
         c->pp == 1 ? MAX(0, n - 1) : 0; /* layers; stages wait until the end */
     double in_backward = beside * back, in_forward = beside * t->forward;
@@ -275,9 +275,13 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     if (c->zero == 1 || c->zero == 2)
         r.step += once(s, c, g, OP_all_gather, read, b->read, in_forward);
     if (c->zero == 3) r.step += collective(s, g, OP_all_gather, b->read - read);
-    if (c->zero >= 2) r.backward += exposed(s, c, reduce, back);
-    if (c->zero == 3) r.forward += exposed(s, c, gather, t->forward);
-    if (c->zero == 3) r.backward += exposed(s, c, gather, back);
+    if (c->zero < 2) return r;
+    double reduce = collective(s, g, OP_reduce_scatter, held) / MAX(n, 1);
+    r.backward += exposed(s, c, reduce, back);
+    if (c->zero < 3) return r;
+    double gather = collective(s, g, OP_all_gather, read) / MAX(n, 1);
+    r.forward += exposed(s, c, gather, t->forward);
+    r.backward += exposed(s, c, gather, back);
     return r;
 }
 
@@ -322,12 +326,14 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
     }
 }
 
-/* Sets how many layers of each chunk of the stage are made again; returns their mean, -1: however
- * many they do not fit. */
-static double set_remade(Search *s, Choice *c, const StageBytes *b, int stage) {
+/* Sets how many layers of each chunk of the stage are made again, and *bytes with so many; false:
+ * however many, they do not fit. */
+static bool set_remade(Search *s, Choice *c, const StageBytes *b, int stage,
+                       double *bytes) {
     ChunkTimes *t = &s->times;
     int64_t given = s->fixed[KNOB_RECOMPUTE];
-    int same = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, b);
+    *bytes = bytes_with(s, c, b, 0);
+    int same = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, b, *bytes);
     double sum = 0;
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(t->kind, c->pp, stage, nth);
@@ -335,7 +341,8 @@ static double set_remade(Search *s, Choice *c, const StageBytes *b, int stage) {
         sum += t->again[i];
         c->remade = MAX(c->remade, t->again[i]);
     }
-    return same < 0 ? -1 : sum / c->chunks;
+    if (same >= 0 && sum > 0) *bytes = bytes_with(s, c, b, sum / c->chunks);
+    return same >= 0;
 }
 
 /* Sets layers that are made again and bytes of the choice, and s->times; false: it does not
@@ -368,11 +375,10 @@ static bool choice_times(Search *s, Choice *c) {
             r = replicas_seconds(s, c, &at->replicas, t, &b);
             step = r.step + update_of(s, c, t, b.held);
         }
-        double again = set_remade(s, c, &b, k);
-        double bytes = bytes_with(s, c, &b, MAX(again, 0));
+        double bytes;
+        fits &= set_remade(s, c, &b, k, &bytes) && bytes <= out->room;
         out->step[k] = step;
         c->bytes = MAX(c->bytes, bytes);
-        fits &= again >= 0 && bytes <= out->room;
         set_tasks(c, t, &r, k, out);
     }
     if (!fits) c->remade = -1;

@@ -429,7 +429,7 @@ static Step eliminate(Elimination *e, int v) {
     s.over.n = neighbours(e, v, s.over.var);
     s.over.cost = arena_room(e->mem, array_bytes((size_t)size, sizeof *s.over.cost));
     s.best = arena_room(e->mem, array_bytes((size_t)size, sizeof *s.best));
-    Table *in = NEW_ARRAY(e->mem, Table, (size_t)e->ntables + 1);
+    Table *in = arena_room(e->mem, array_bytes((size_t)e->ntables + 1, sizeof *in));
     int n = add_up_small(e, in, find_tables(e, v, in), size * states);
     Walk w = walk(e, s.over, in, n, v);
     int64_t at = 0;
