@@ -73,6 +73,8 @@ const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
  * before cfg is written there. */
 void config_keep_files(Config *cfg, const char *folder);
 bool config_given(const Config *cfg, const char *path);
+/* The text of a value that is given; NULL: none is, or it is a list or a map. */
+const char *config_written(const Config *cfg, const char *path);
 
 /* The value that applies, as text (an enumeration by its name, memory as "30GB"). */
 const char *config_value(const Config *cfg, Arena *a, const char *path);

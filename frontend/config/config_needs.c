@@ -107,10 +107,15 @@ static bool turns(const Config *c) {
     return c->model_position_embedding_type == POSITION_ROPE || config_has_source(c);
 }
 
+/* A written 0 is none. */
+static bool gives_ffn(const Config *c) {
+    const char *text = config_written(c, "model.model_config.ffn_hidden_size");
+    return text && strcmp(text, "0") != 0;
+}
+
 /* Does the width of the MLP follow from other keys? */
 static bool sizes_mlp(const Config *c) {
-    return c->model_hidden_act == ACT_SWIGLU && !config_has_source(c) &&
-           !config_given(c, "model.model_config.ffn_hidden_size");
+    return c->model_hidden_act == ACT_SWIGLU && !config_has_source(c) && !gives_ffn(c);
 }
 
 /* ---- the rows ---- */

@@ -12,6 +12,11 @@ bool config_given(const Config *cfg, const char *path) {
     return cfg->state->settings[known(path)].value != NULL;
 }
 
+const char *config_written(const Config *cfg, const char *path) {
+    const YamlNode *value = cfg->state->settings[known(path)].value;
+    return value && value->kind == NODE_TEXT ? value->text : NULL;
+}
+
 SourcePos config_where(const Config *cfg, const char *path) {
     const YamlNode *value = cfg->state->settings[known(path)].value;
     return value ? value->at : (SourcePos){.file = "default"};

@@ -93,6 +93,14 @@ static void add_ring(Flags *f, const Search *s, const Choice *c) {
     if (!whole && !all_ring) add_flag(f, INNER, "%d", c->cp / c->ring);
 }
 
+/* Also the usual one, where it is one of several that were tried. */
+static void add_order(Flags *f, const Search *s, const Choice *c) {
+    RankOrder order[SEARCH_ORDERS];
+    if (config_given(s->o.cfg, knob_key[KNOB_ORDER]) || choice_mesh(c).norder ||
+        choice_orders(s, c, order) > 1)
+        add_list(f, knob_key[KNOB_ORDER], rank_order_text(f->mem, &c->order));
+}
+
 static bool has_flag(const Flags *f, int n, const char *flag) {
     size_t length = strcspn(flag, "=");
     for (int i = 0; i < n; i++)
@@ -121,8 +129,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     if (c->parts > 1 || config_given(s->o.cfg, knob_key[KNOB_PARTS]))
         add_flag(&f, knob_key[KNOB_PARTS], "%d", c->parts);
     add_overlap(&f, s, c);
-    if (choice_mesh(c).norder || config_given(s->o.cfg, knob_key[KNOB_ORDER]))
-        add_list(&f, knob_key[KNOB_ORDER], rank_order_text(mem, &c->order));
+    add_order(&f, s, c);
     add_flag(&f, SHARD, "%s", truth(c->zero > 0));
     if (c->zero)
         add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);

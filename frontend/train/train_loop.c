@@ -280,7 +280,7 @@ static bool save_due(const Train *t) {
 /* Launch hands on what it got, and its --timeout, as SIGUSR1. */
 static const char *who_stopped(void) {
     if (signalled == SIGUSR1 && getenv(LAUNCH_ENV))
-        return "stator launch (a signal to it, or its --timeout)";
+        return "stator launch (a signal to it, its --timeout, or nobody who reads it)";
     for (int i = 0; i < ARRAY_LEN(stop_signals); i++)
         if (stop_signals[i] == signalled) return signal_names[i];
     return "a signal";

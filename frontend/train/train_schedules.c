@@ -21,11 +21,15 @@ static const RateDecay decay_of[] = {
 };
 
 static void choose_schedule(Train *t) {
-    const Config *cfg = t->job.cfg;
+    Config *cfg = t->job.cfg;
+    bool given = config_given(cfg, "lr_schedule.total_steps");
     int64_t total = cfg->lr_schedule_total_steps, warmup = cfg->lr_schedule_warmup_steps;
-    if (total < 0) total = MAX(t->steps, 1);
+    if (total < 0 || (!given && cfg->runner_config_max_steps < 0))
+        total = MAX(t->steps, 1);
     if (!config_given(cfg, "lr_schedule.warmup_steps"))
         warmup = config_warmup_of(cfg, total);
+    if (!given) cfg->lr_schedule_total_steps = total; /* as checkpoints have it */
+    cfg->lr_schedule_warmup_steps = warmup;
     t->schedule = (RateSchedule){.kind = kind_of[cfg->lr_schedule_type],
                                  .rate = cfg->lr_schedule_learning_rate,
                                  .rate_end = cfg->lr_schedule_lr_end,
