@@ -50,11 +50,11 @@ const char *program_libraries(Arena *mem);
 /* What the build is made of, as a hash: ranks of one run must have the same. */
 const char *program_build_id(void);
 
-/* Runs `passes` over m (which must end at level planned and have one entry function of
- * role step or model), generates or fetches the code and links it. Allocates no arena.
+/* Runs `passes` over a copy of m (which must end at level planned and have one entry function of
+ * role step or model), generates or fetches the code and links it. Allocates no arena of numbers.
  * User failures: EXIT_CONFIG (module does not fit a pass, cpu unknown). */
-Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptions *po,
-                      const CompileOptions *co);
+Program *program_make(Arena *mem, const Module *m, const char *passes,
+                      const PassOptions *po, const CompileOptions *co);
 /* Fails with EXIT_MEMORY, naming the classes and sizes of the plan, unless it and so many
  * bytes besides are within the limit, of which `limit` says whose it is, and `size` how large
  * (NULL: in MB). */

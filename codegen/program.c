@@ -12,7 +12,6 @@
 #include "runtime/core/rt.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -168,7 +167,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     struct ProgramCode *code = p->code;
     char key[CACHE_KEY_CHARS];
     if (comm_size() > 1) compare_targets(mem, code);
-    char *text = cache_text(mem, p, code);
+    char *text = cache_text(p->m->mem, p, code);
     /* The objects contain the offsets of the plan and the shares of the threads. */
     agree_in_stage(
         mem, "program", text,
@@ -200,7 +199,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     send_objects(made, n);
 }
 
-/* From the module to its planned entry. */
+/* From the module to its planned entry, with what passes leave behind in the arena of p->m. */
 static void plan_module(Arena *mem, Program *p, const char *passes, const PassOptions *po,
                         bool verbose) {
     PassOptions options = *po;
@@ -219,19 +218,45 @@ static void plan_module(Arena *mem, Program *p, const char *passes, const PassOp
     p->step[p->entry->stage] = p->entry;
 }
 
-Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptions *po,
-                      const CompileOptions *co) {
+/* The op of the kept module that a product is of. */
+static void keep_products(struct ProgramCode *code, const Module *was,
+                          const Module *kept) {
+    const Func *f = was->first;
+    for (const Func *k = kept->first; k; k = k->next, f = f->next) {
+        while (strcmp(f->name, k->name)) f = f->next; /* nobody calls it */
+        const Op *from = f->first;
+        for (const Op *op = k->first; op; op = op->next, from = from->next)
+            for (int i = 0; i < code->lower.nproducts; i++)
+                if (code->lower.product[i].op == from) code->lower.product[i].op = op;
+    }
+}
+
+/* What passes made on the way is many times what they leave, the more so the more micro-batches
+ * there are: that goes with its arena. */
+static void keep_module(Arena *mem, Program *p) {
+    Module *was = p->m;
+    p->m = module_copy_to(mem, was);
+    keep_products(p->code, was, p->m);
+    p->code->lower.m = p->m;
+    p->entry = find_entry(p->m);
+    for (int k = 0; k < p->stages; k++)
+        p->step[k] = k == p->entry->stage ? p->entry : func_signature_to(mem, p->step[k]);
+    arena_free(was->mem);
+}
+
+Program *program_make(Arena *mem, const Module *m, const char *passes,
+                      const PassOptions *po, const CompileOptions *co) {
     Program *p = NEW(mem, Program);
     struct ProgramCode *code = p->code = NEW(mem, struct ProgramCode);
     double start = clock_seconds();
     rt_set_threads(co->threads);
-    p->m = m;
+    p->m = module_copy_to(arena_new(), m);
     p->threads = rt_threads();
     p->memory_limit = co->memory_limit;
     p->memory_hint = co->memory_hint;
     code->target = target_open(co->cpu);
     code->lower = (Lower){.mem = mem,
-                          .m = m,
+                          .m = p->m,
                           .threads = p->threads,
                           .vl = target_lanes(code->target),
                           .target = code->target,
@@ -246,9 +271,8 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     p->pass_seconds = clock_seconds() - start;
     start = clock_seconds();
     generate(mem, p, co);
-#ifdef __GLIBC__
-    malloc_trim(0); /* what compiling has freed goes back to the system, uncounted */
-#endif
+    keep_module(mem, p);
+    memory_give_back();
     code->entry = (Entry)jit_lookup(code->jit, "stator_entry");
     p->codegen_seconds = clock_seconds() - start;
     return p;
@@ -256,11 +280,20 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
 
 /* ---- memory ---- */
 
+/* What makes the plan smaller, or, where most is not in it, the process. */
+static const char *memory_hint(const Program *p, uint64_t beside_bytes) {
+    if (beside_bytes > (uint64_t)p->plan.total_bytes && p->stages > 1)
+        return "fewer micro-batches (parallel_config.micro_batch_num), of whose tasks "
+               "the "
+               "process keeps a list";
+    if (p->memory_hint) return p->memory_hint;
+    return "a smaller batch or sequence, more micro-batches "
+           "(parallel_config.micro_batch_num), more ranks that share it";
+}
+
 /* Of its classes those that the program has. */
-_Noreturn static void refuse_memory(const Program *p, const char *why) {
-    static const char of_training[] =
-        "a smaller batch or sequence, more micro-batches "
-        "(parallel_config.micro_batch_num), more ranks that share it";
+_Noreturn static void refuse_memory(const Program *p, const char *why,
+                                    uint64_t beside_bytes) {
     char sizes[400];
     size_t n = 0;
     sizes[0] = 0;
@@ -272,8 +305,7 @@ _Noreturn static void refuse_memory(const Program *p, const char *why) {
     fail(EXIT_MEMORY,
          "the plan needs %.1f MB, %s:%s\n    hint: %s, or a larger "
          "context.max_device_memory or limit of the system",
-         (double)p->plan.total_bytes / 1e6, why, sizes,
-         p->memory_hint ? p->memory_hint : of_training);
+         (double)p->plan.total_bytes / 1e6, why, sizes, memory_hint(p, beside_bytes));
 }
 
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
@@ -288,7 +320,7 @@ void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
     snprintf(megabytes, sizeof megabytes, "%.1f MB", (double)limit_bytes / 1e6);
     snprintf(why, sizeof why, "%smore than %s %s", beside, limit,
              size ? size : megabytes);
-    refuse_memory(p, why);
+    refuse_memory(p, why, beside_bytes);
 }
 
 static bool is_shared(const Program *p, int i, const Program *shared, int *other) {
@@ -357,7 +389,7 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     size_t mapped = (size_t)round_up((int64_t)bytes, 4096);
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (arena == MAP_FAILED) refuse_memory(p, strerror(errno));
+    if (arena == MAP_FAILED) refuse_memory(p, strerror(errno), 0);
     madvise(arena, mapped, MADV_HUGEPAGE);
     rt_parallel((int64_t)(mapped >> 12), touch, arena);
     p->code->mapped_bytes = MAX(mapped, (size_t)4096);

@@ -442,6 +442,10 @@ Module *module_clone(Arena *mem, const Module *m); /* through the text */
 /* What the entry of the stage (-1: every entry) needs, with all that the text leaves out; in
  * the module's arena. */
 Module *module_copy(const Module *m, int stage);
+/* What its entries need, in another arena: but for the source text of messages (Module.file, .text)
+ * it needs nothing of the first one's. */
+Module *module_copy_to(Arena *mem, const Module *m);
+Func *func_signature_to(Arena *mem, const Func *f); /* its arguments alone, so */
 Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */

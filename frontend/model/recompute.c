@@ -292,12 +292,23 @@ bool recompute_count_fits(int64_t n, int64_t layers, bool each) {
     return n <= layers || (!each && !layers);
 }
 
+/* As many of each chunk as it has of n. */
+static char *counts_that_fit(int64_t n, const int64_t *layers, int chunks) {
+    Text t = text_new(arena_new()); /* for a message that ends the command */
+    text_add(&t, "a number for each chunk, [");
+    for (int c = 0; c < chunks; c++)
+        text_add(&t, "%s%lld", c ? "," : "", (long long)MIN(n, layers[c]));
+    text_add(&t, "]");
+    return t.s;
+}
+
 void recompute_check_counts(const Strategy *s, const int64_t *layers, int chunks) {
     const char *text = s->remake;
     bool each = strchr(text, '|');
     for (int c = 0; c < chunks; c++) {
         if (!recompute_count_fits(counted(text), layers[c], each))
-            fail_at(EXIT_CONFIG, s->remake_pos, NULL,
+            fail_at(EXIT_CONFIG, s->remake_pos,
+                    each ? NULL : counts_that_fit(counted(text), layers, chunks),
                     "%lld layers of chunk %d are to be computed again, it has %lld",
                     (long long)counted(text), c, (long long)layers[c]);
         if (each && strchr(text, '|')) text = strchr(text, '|') + 1;

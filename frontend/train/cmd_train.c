@@ -59,7 +59,6 @@ int cmd_train(int argc, char **argv) {
     watch_start(launch_say_hang);
     watch_task("start of the run", -1, false);
     train_plan(&t, argc, argv);
-    predict_start(&t);
     report_open(&t);
     report_header(&t);
     train_state_start(&t);

@@ -86,6 +86,7 @@ typedef struct Train {
     const char *not_finite;
     char config_hash[33];
     char plan_hash[33];        /* of all stages; "": there is one */
+    const char *plan_json;     /* on rank 0, what report_plan made */
     char data_print[33];       /* on rank 0, see data_fingerprint */
     int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
     bool folder_gone;          /* said already */
@@ -288,6 +289,9 @@ void dump_write(Train *t);
  * go on, and what another run has left is aside. */
 void report_open(Train *t);
 void report_keep(const Train *t);
+/* On rank 0 makes what plan.json says of all stages. It takes memory for a while, so this is done
+ * before the program has its own. */
+void report_plan(Train *t);
 void report_header(Train *t); /* measures peak_flops */
 /* The loss curve: what an earlier process of the run left, one more point, the picture. */
 void report_read_curve(Train *t);

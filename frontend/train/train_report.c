@@ -96,16 +96,23 @@ static void add_plan_of_stages(const Train *t, Arena *mem, Text *s) {
     plan_json(&plan, s);
 }
 
-static void write_plan(const Train *t) {
-    const Program *p = t->program;
-    Text s = text_new(t->mem);
+void report_plan(Train *t) {
+    if (comm_rank()) return;
     Arena *mem = arena_new();
-    text_add(&s, "{\n");
-    if (p->stages > 1)
+    Text s = text_new(t->mem);
+    if (t->program->stages > 1)
         add_plan_of_stages(t, mem, &s);
     else
         add_plan_of_rank(t, mem, &s);
     arena_free(mem);
+    t->plan_json = s.s;
+}
+
+static void write_plan(const Train *t) {
+    const Program *p = t->program;
+    Text s = text_new(t->mem);
+    text_add(&s, "{\n");
+    text_add_bytes(&s, t->plan_json, strlen(t->plan_json));
     if (t->predicted_seconds > 0)
         text_add(&s, ",\n  \"predicted_step_seconds\": %.6g", t->predicted_seconds);
     text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,

@@ -206,6 +206,9 @@ static void make_program(Train *t) {
     count_parameters(t, model_entry(model));
     job_count_flops(&t->job, model); /* last: the passes say better what they refuse */
     profile_plan(t);
+    predict_start(t);
+    report_plan(t);
+    memory_give_back();
     allocate(t);
     find_slots(t);
     t->feed = feed_make(t, t->program);

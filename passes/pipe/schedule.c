@@ -202,13 +202,13 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
     if (v < generators[k].is.least || v > generators[k].is.most)
         fail(
             EXIT_CONFIG,
-            "schedule %s takes %s of layers a stage, not %d: 1f1b and breadth_first take "
-            "several (parallel_config.pp_interleave_num)",
+            "schedule %s takes %s of layers a stage, not %d "
+            "(parallel_config.pp_interleave_num); 1f1b and breadth_first take any number",
             name, generators[k].is.least == 1 ? "one chunk" : "two chunks", v);
     if (!schedule_fits(name, stages, v, micro))
         fail(EXIT_CONFIG,
              "%s with %d chunks a stage goes in groups of %d micro-batches, one for "
-             "each stage: %d is not a multiple of that",
+             "each stage: %d is not a multiple of that; breadth_first takes any number",
              name, v, stages, micro);
     PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro);
     give_room(mem, s, 3 * micro * v);

@@ -1,6 +1,7 @@
 /* free_memory.c - see free_memory.h. */
 #include "runtime/core/free_memory.h"
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 
 enum { PATH_BYTES = 2048, LINE_BYTES = 4096 };
@@ -112,6 +113,12 @@ FreeMemory memory_left(const char *root) {
     FreeMemory left = {.bytes = machine_bytes(root), .of = "this machine has free"};
     for (int i = 0; i < ARRAY_LEN(versions); i++) take_groups(&left, root, &versions[i]);
     return left;
+}
+
+void memory_give_back(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 uint64_t memory_resident_bytes(void) {

@@ -17,5 +17,7 @@ FreeMemory memory_left(const char *root);
 /* What this process has now. Pages of files do not count: the kernel drops them where
  * memory is short, and how many are there depends on what others have read. */
 uint64_t memory_resident_bytes(void);
+/* Gives what was freed back to the system, which counts it no more. */
+void memory_give_back(void);
 
 #endif
