@@ -240,7 +240,8 @@ static void keep_module(Arena *mem, Program *p) {
     p->code->lower.m = p->m;
     p->entry = find_entry(p->m);
     for (int k = 0; k < p->stages; k++)
-        p->step[k] = k == p->entry->stage ? p->entry : func_signature_to(mem, p->step[k]);
+        p->step[k] =
+            k == p->entry->stage ? p->entry : func_signature_to(p->m, p->step[k]);
     arena_free(was->mem);
 }
 

@@ -121,15 +121,15 @@ Module *module_copy_to(Arena *mem, const Module *m) {
     return copy;
 }
 
-Func *func_signature_to(Arena *mem, const Func *f) {
-    Module *m = module_new(mem, f->mod->name);
-    Func *copy = func_new(m, f->name, f->role);
-    m->mesh = f->mod->mesh;
+Func *func_signature_to(Module *m, const Func *f) {
+    Func *copy = NEW(m->mem, Func);
+    copy->name = arena_strdup(m->mem, f->name);
+    copy->mod = m;
     copy->stage = f->stage;
     for (int i = 0; i < f->narg; i++) {
         func_arg(copy, f->arg[i]->name, f->arg[i]->ty);
         copy->arg_attr[i] = f->arg_attr[i];
     }
-    own_module(m);
+    own_func(copy);
     return copy;
 }

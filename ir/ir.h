@@ -445,7 +445,8 @@ Module *module_copy(const Module *m, int stage);
 /* What its entries need, in another arena: but for the source text of messages (Module.file, .text)
  * it needs nothing of the first one's. */
 Module *module_copy_to(Arena *mem, const Module *m);
-Func *func_signature_to(Arena *mem, const Func *f); /* its arguments alone, so */
+/* A function's arguments alone, of that module but not in its list. */
+Func *func_signature_to(Module *m, const Func *f);
 Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */

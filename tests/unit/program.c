@@ -164,6 +164,7 @@ static void all_narrow(DType type, const char *cpu, bool residual_exact) {
         po.momentum = 0.9;
         compare(mem, m, train_passes, &po, cpu, 2, 4 * noise_of(mem, m, &po),
                 list[i]->d_name);
+        passes_run(m, train_passes, &po);
         const char *text = module_print(mem, m);
         ran += strstr(text, arena_printf(mem, " %s[", dtype_name[type])) != NULL;
     }
