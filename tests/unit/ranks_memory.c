@@ -233,3 +233,26 @@ TEST_LIMIT(a_cgroup_bounds_the_ranks_of_a_host_together, 120) {
     EXPECT_INT(code, EXIT_MEMORY);
     SAID_EXPECT("(limit 1000.0 MB) leaves, for each of the 2 ranks here,");
 }
+
+/* Bytes of rank 0's process before the program has its memory. */
+static int64_t process_bytes(int micro_batches) {
+    const char *run = in_temp(arena_printf(mem(), "of%d", micro_batches));
+    ranks_run(2, runs_small_config(4, 0), run,
+              arena_printf(mem(),
+                           "--context.jit_level O0 --batch_size 1 "
+                           "--parallel_config.pipeline_stage 2 "
+                           "--parallel_config.micro_batch_num %d",
+                           micro_batches));
+    const Json *plan =
+        json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 24, EXIT_DATA);
+    return json_i64(json_need(plan, "process_bytes"), 1, INT64_MAX);
+}
+
+/* A list of its tasks, not what passes left when they made it; and nothing of the other stages,
+ * which rank 0 plans too. */
+TEST(a_process_keeps_little_of_each_micro_batch) {
+    int64_t few = process_bytes(8), many = process_bytes(264);
+    printf("  process %.1f MB with 8 micro-batches, %.1f MB with 264\n",
+           (double)few / 1e6, (double)many / 1e6);
+    EXPECT(many - few <= 256 * 40000);
+}
