@@ -59,6 +59,8 @@ static const MachineRank *search_rank(const Search *s) {
 /* As in the record, or from the program. */
 static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes *shapes,
                                    int batch) {
+    const Pieces *like = p->pieces;
+    while (like && like->shapes != shapes) like = like->next;
     const ProbeSeconds *found = record_pieces(s->record, p->key, batch, shapes->hash);
     if (found) return *found;
     if (!p->size[0].func) {
@@ -74,7 +76,7 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
                      .rank = search_rank(s),
                      .shape = shapes->of,
                      .stretch = shapes->stretch};
-    ProbeSeconds t = probe_seconds(&timing, p, batch);
+    ProbeSeconds t = probe_seconds(&timing, p, batch, like ? &like->t.update : NULL);
     record_add_pieces(s->record, p->key, batch, shapes->hash, &t);
     return t;
 }

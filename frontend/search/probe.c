@@ -401,7 +401,8 @@ static double update_seconds(const Timing *model, const ProbeUpdate *u) {
     return c.t.kind[WORK_UPDATE] + c.t.kind[WORK_COPIES];
 }
 
-ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b) {
+ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
+                           const double *update) {
     Arena *mem = timing->mem;
     FuncSizes s = sizes_of(mem, p, b / (double)p->unit);
     Timing t = *timing;
@@ -430,5 +431,5 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b) {
                               seconds_between(&t, model, p->end + 1, model->n),
                           .last_forward = head * share,
                           .last_backward = head * (1 - share),
-                          .update = update_seconds(&t, p->update)};
+                          .update = update ? *update : update_seconds(&t, p->update)};
 }

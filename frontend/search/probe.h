@@ -83,8 +83,6 @@ char *probe_reason(Arena *mem, const char *message);
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
                  const ProbeUpdate *update, const ProbeShared *shared);
 
-/* Seconds of a rank for a micro-batch of b sequences of a replica, by what `timing` has of the
- * machine, of where the members of groups are, and of shared cores. */
 typedef struct ProbeSeconds {
     double forward, inputs, weights; /* of a layer; backward is inputs + weights */
     double messages; /* of these, both ways: nothing is computed beside them */
@@ -92,6 +90,10 @@ typedef struct ProbeSeconds {
     double last_forward, last_backward; /* with the loss */
     double update; /* of all parameters of `layers` layers and the rest */
 } ProbeSeconds;
-ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b);
+/* Seconds of a rank for a micro-batch of b sequences of a replica, by what `timing` has of the
+ * machine, of where the members of groups are, and of shared cores. update: that of another
+ * micro-batch, which takes as long; NULL: it is reckoned. */
+ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
+                           const double *update);
 
 #endif

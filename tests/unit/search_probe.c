@@ -41,7 +41,7 @@ static ProbeSeconds stretched(Arena *mem, Search *s, const Probe *p, double b,
                 .rank = m->rank,
                 .shape = mesh_shapes(mem, m, &p->mesh, 1, s->threads),
                 .stretch = stretch};
-    return probe_seconds(&t, p, b);
+    return probe_seconds(&t, p, b, NULL);
 }
 
 static ProbeSeconds seconds_of(Arena *mem, Search *s, const Probe *p, double b) {
