@@ -117,9 +117,9 @@ static void sweep_op(Sweep *s, const Func *f, const Op *op) {
 
 /* A run of a loop sees a slice of what is followed where each slice has all samples. */
 static SampleFlow slice_of(const Call *c, int i, SampleFlow s, int64_t batch) {
-    bool whole = !call_slices(c, i) ||
-                 s.stride * batch <= type_count(&c->op->in[i]->ty) / MAX(c->times, 1);
-    if (s.owner != OWNER_SAMPLE || whole) return s;
+    if (s.owner != OWNER_SAMPLE || !call_slices(c, i)) return s;
+    int64_t slice = type_count(&c->op->in[i]->ty) / c->times;
+    if (slice % (s.stride * batch) == 0) return s;
     return (SampleFlow){.owner = OWNER_UNKNOWN, .mixes = s.mixes ? s.mixes : c->op};
 }
 

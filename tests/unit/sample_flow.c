@@ -71,6 +71,11 @@ static const Flow flows[] = {
      OWNER_SAMPLE, 6, "sum"},
     {"%y, %e = call %m, %x {fn=@over; times=4; carry=1; each=1} : f32[6], f32[4,6]",
      OWNER_UNKNOWN, 0, "call"},
+    /* a slice that ends within the samples */
+    {"%s = slice %x {dim=1; first=0; size=3} : f32[4,3]\n"
+     "  %t = rearrange %s {ab->ba} : f32[3,4]\n  %f = reshape %t : f32[2,6]\n"
+     "  %e, %y = call %m, %f {fn=@over2; times=2; carry=1; each=1} : f32[6], f32[2,6]",
+     OWNER_UNKNOWN, 0, "call"},
     {"%y, %e = call %x, %r {fn=@turn; times=3; carry=1; each=1} : f32[4,6], f32[3]",
      OWNER_UNKNOWN, 0, "rearrange"},
 };
@@ -83,6 +88,8 @@ static const char functions[] =
     "  %n = mul %c, %s {ab,b->ab} : f32[4,6]\n  return %n, %c\n}\n"
     "func @over(%c: f32[6], %x: f32[6]) -> (f32[6], f32[6]) {\n"
     "  %n = add %c, %x : f32[6]\n  return %n, %n\n}\n"
+    "func @over2(%c: f32[6], %x: f32[6]) -> (f32[6], f32[6]) {\n"
+    "  %n = exp %x : f32[6]\n  return %c, %n\n}\n"
     "func @turn(%c: f32[4,6], %k: f32[]) -> (f32[4,6], f32[]) {\n"
     "  %f = reshape %c : f32[2,2,6]\n  %t = rearrange %f {abc->bac} : f32[2,2,6]\n"
     "  %n = reshape %t : f32[4,6]\n  return %n, %k\n}\n";
