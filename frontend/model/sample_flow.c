@@ -87,6 +87,7 @@ static SampleFlow through(const Op *op, const Dims *d, int i, int r, SampleFlow 
     }; /* it takes some of the elements */
     SampleFlow lost = {.owner = OWNER_UNKNOWN, .mixes = s.mixes ? s.mixes : op};
     Span span;
+    if (s.owner == OWNER_BATCH) s.mixes = lost.mixes;
     if (s.owner != OWNER_SAMPLE || op_has(op, F_VIEW)) return s;
     if (batch == 1) s.stride = type_count(&op->out[r]->ty);
     if (batch == 1) return s;
@@ -119,6 +120,7 @@ static void sweep_op(Sweep *s, const Func *f, const Op *op) {
 static SampleFlow slice_of(const Call *c, int i, SampleFlow s, int64_t batch) {
     if (s.owner != OWNER_SAMPLE || !call_slices(c, i)) return s;
     int64_t slice = type_count(&c->op->in[i]->ty) / c->times;
+    if (batch == 1) s.stride = slice;
     if (slice % (s.stride * batch) == 0) return s;
     return (SampleFlow){.owner = OWNER_UNKNOWN, .mixes = s.mixes ? s.mixes : c->op};
 }
@@ -130,8 +132,9 @@ static void sweep_call(Sweep *s, const Func *f, const Op *op) {
         join(s, of_value(s, c.f, c.f->arg[i]), slice_of(&c, i, of, s->batch), op);
     }
     for (int r = 0; r < op->nout; r++) {
-        SampleFlow of = *of_value(s, c.f, c.f->ret[r]);
-        join(s, of_value(s, f, op->out[r]), of, op);
+        SampleFlow of = *of_value(s, c.f, c.f->ret[r]), all = of;
+        if (s->batch == 1) all.stride = type_count(&op->out[r]->ty);
+        join(s, of_value(s, f, op->out[r]), all, op);
         if (r < c.carry) join(s, of_value(s, c.f, c.f->arg[r]), of, op);
     }
 }
@@ -149,6 +152,8 @@ static void sweep_func(Sweep *s, const Func *f) {
 static void begin(Sweep *s, const Func *model) {
     for (int i = 0; i < model->narg; i++) {
         const Type *ty = &model->arg[i]->ty;
+        if (arg_role(model, i) == ARG_counted)
+            of_value(s, model, model->arg[i])->owner = OWNER_BATCH;
         if (!job_is_sample(model, i)) continue;
         s->batch = ty->dim[0];
         *of_value(s, model, model->arg[i]) =

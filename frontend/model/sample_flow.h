@@ -14,8 +14,9 @@ typedef enum SampleOwner {
 typedef struct SampleFlow {
     SampleOwner owner;
     int64_t stride; /* OWNER_SAMPLE */
-    const Op
-        *mixes; /* by which elements depend on other samples too, or may; NULL: none do */
+    /* By which elements depend on other samples too, or may; NULL: none do, or it is the
+     * argument that counts the labels of all. */
+    const Op *mixes;
 } SampleFlow;
 
 /* Of the values of a model (level global), by their ids: it numbers the function, in which

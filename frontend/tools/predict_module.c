@@ -27,7 +27,29 @@ static Func *without_loss(Module *m, const char *path) {
     memmove(f->alias, f->alias + 1, (size_t)f->nret * sizeof *f->alias);
     PassOptions o = pass_options_default();
     passes_run(m, "simplify", &o);
-    return model_entry(m);
+    int counted = func_arg_role(f, ARG_counted);
+    if (counted >= 0 && value_uses(f, f->arg[counted]))
+        fail(EXIT_CONFIG,
+             "%s: a result of @%s besides the loss reads %%%s, of role counted, which "
+             "there "
+             "is in training only",
+             path, f->name, f->arg[counted]->name);
+    return f;
+}
+
+/* By which results are known: simplify may give them the value of another name. */
+static const char **result_names(Arena *mem, const Func *f, const char *path) {
+    const char **name = NEW_ARRAY(mem, const char *, (size_t)f->nret);
+    for (int i = 1; i < f->nret; i++) {
+        name[i - 1] = f->ret[i]->name;
+        for (int k = 1; k < i; k++)
+            if (f->ret[k] == f->ret[i])
+                fail(EXIT_CONFIG,
+                     "%s: @%s returns %%%s twice; results are known by their "
+                     "names",
+                     path, f->name, f->ret[i]->name);
+    }
+    return name;
 }
 
 static int64_t batch_of(const Func *f, const DataColumn *c) {
@@ -125,10 +147,12 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
     Forward f = {0};
     const char *name = source_module_name(mem, s);
     Module *m = model_parse(mem, name, s->module, strlen(s->module));
+    const char **results = result_names(mem, model_entry(m), name);
     f.model = without_loss(m, name);
     f.data = open_samples(mem, f.model, data);
     f.batch = data_batch_new(mem, f.data);
     f.results = results_new(mem, f.model, 0, f.data->batch, f.data->samples);
+    for (int i = 0; i < f.results->n; i++) f.results->result[i].name = results[i];
     check_mixing(f.results);
     PassOptions o = pass_options_default();
     if (cfg->dump_ir[0]) o.dump_dir = cfg->dump_ir;

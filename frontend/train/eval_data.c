@@ -1,5 +1,5 @@
 /* eval_data.c - all samples of an evaluation through its program; a short last batch is
- * filled up with rows whose labels do not count. */
+ * filled up with rows that are not taken. */
 #include "frontend/train/eval.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
@@ -63,20 +63,25 @@ static DataBatch room(const Train *t) {
     return data_batch_new(t->mem, &like);
 }
 
-/* No label of rows [from, batch) counts, and nothing in them is outside of a table. */
-static void blank_rows(const Job *j, const DataBatch *b, int64_t from) {
-    size_t at = (size_t)(from * j->seq), n = (size_t)((j->batch - from) * j->seq);
-    for (int k = 0; k < j->ncolumns; k++) {
-        size_t each = (size_t)j->column[k].count, rows = (size_t)(j->batch - from);
-        int value = k == j->labels ? 0xff : 0;
-        memset((int32_t *)b->column[k] + (size_t)from * each, value,
-               rows * each * sizeof(int32_t));
+static void copy_row(void *rows, int64_t from, int64_t to, size_t each) {
+    if (rows)
+        memcpy((char *)rows + (size_t)to * each, (char *)rows + (size_t)from * each,
+               each);
+}
+
+/* Rows [n, batch) are the first ones again, which are as good as any: they are not taken. */
+static void fill_up(const Job *j, const DataBatch *b, int64_t n) {
+    for (int64_t row = n; row < j->batch; row++) {
+        size_t seq = (size_t)j->seq * sizeof(int32_t);
+        for (int k = 0; k < j->ncolumns; k++)
+            copy_row(b->column[k], row - n, row,
+                     (size_t)j->column[k].count * sizeof(int32_t));
+        if (j->ncolumns) continue;
+        copy_row(b->tokens, row - n, row, seq);
+        copy_row(b->labels, row - n, row, seq);
+        copy_row(b->attends_from, row - n, row, seq);
+        copy_row(b->positions, row - n, row, seq);
     }
-    if (j->ncolumns) return;
-    memset(b->tokens + at, 0, n * sizeof(int32_t));
-    memset(b->labels + at, 0xff, n * sizeof(int32_t));
-    memset(b->attends_from + at, 0, n * sizeof(int32_t));
-    for (size_t i = 0; i < n; i++) b->positions[at + i] = (int32_t)(i % (size_t)j->seq);
 }
 
 typedef struct Batch {
@@ -92,24 +97,27 @@ static int64_t bytes_of_row(const Eval *e, const DataBatch *b, int64_t row) {
     return bytes;
 }
 
-/* Is a module's own loss the mean that is told? sum: of the losses of n labels that count. Without
- * an argument of role counted it may be one over the labels that do not count, too. */
-static void check_loss(const Batch *b, const Evaluator *v, double sum, int64_t n) {
+/* Is a module's own loss the mean that is told, over all rows of the batch? Without an argument of
+ * role counted it may be one over the labels that do not count, too. */
+static void check_loss(const Batch *b, const Evaluator *v) {
     enum { PARTS = 10000 }; /* rounding is less than one of them */
     const Job *j = &b->e->t.job;
+    const char *fault;
     int64_t labels = j->ncolumns ? j->column[j->labels].count : j->seq;
-    double own = (double)evaluator_loss(v), mean = sum / (double)MAX(n, 1);
-    double all = sum / (double)(j->batch * labels);
+    int64_t n = counted_labels(&b->e->t, &b->rows, 0, j->batch);
+    double own = (double)evaluator_loss(v), sum = 0;
+    for (int64_t i = 0; i < j->batch; i++) sum += (double)evaluator_sample_loss(v)[i];
+    double mean = sum / (double)MAX(n, 1), all = sum / (double)(j->batch * labels);
     double near = fmin(fabs(own - mean), fabs(own - all));
-    if (j->has_spec || !isfinite(sum) || near <= fabs(mean) / PARTS + 1e-6) return;
+    if (!n || !isfinite(sum) || fault_kept(&fault)) return;
+    if (near <= fabs(mean) / PARTS + 1e-6) return;
     fail(EXIT_CONFIG,
          "%s: the loss is not the mean of the cross entropy (op xent) of the labels, "
-         "which would "
-         "be told: over samples %lld to %lld the loss is %.6g, that mean %.6g; train it "
-         "with a "
-         "valid part (train_dataset.data_loader.split), whose mean loss is told",
-         j->module.path, (long long)b->first, (long long)(b->first + b->n - 1), own,
-         mean);
+         "which "
+         "would be told: in the batch of sample %lld the loss is %.6g, that mean %.6g; "
+         "train it "
+         "with a valid part (train_dataset.data_loader.split), whose mean loss is told",
+         j->module.path, (long long)b->first, own, mean);
 }
 
 static void take_rows(void *context, const Evaluator *v, int64_t row, double weight) {
@@ -118,13 +126,9 @@ static void take_rows(void *context, const Evaluator *v, int64_t row, double wei
     const float *loss = evaluator_sample_loss(v), *right = evaluator_sample_correct(v);
     (void)weight;
     check(row == 0);
-    double of_batch = 0;
-    int64_t counted = 0;
     for (int64_t i = 0; i < b->n; i++) {
         double sum = (double)loss[i];
         int64_t tokens = counted_labels(&b->e->t, &b->rows, i, 1);
-        of_batch += sum;
-        counted += tokens;
         s->samples++;
         s->tokens += tokens;
         s->bytes += bytes_of_row(b->e, &b->rows, i);
@@ -136,7 +140,7 @@ static void take_rows(void *context, const Evaluator *v, int64_t row, double wei
         if (b->e->source.take)
             b->e->source.take(b->e->source.of, b->first + i, sum, (double)right[i]);
     }
-    check_loss(b, v, of_batch, counted);
+    if (!b->e->t.job.has_spec) check_loss(b, v);
 }
 
 /* A line every ten seconds; the first one where it takes minutes names what takes fewer. */
@@ -171,7 +175,7 @@ void eval_run(Eval *e) {
         watch_task("sample", b.first, true);
         for (int64_t i = 0; i < b.n; i++)
             e->source.fill(e->source.of, b.first + i, i, &b.rows);
-        blank_rows(&t->job, &b.rows, b.n);
+        fill_up(&t->job, &b.rows, b.n);
         evaluator_run(t, &e->evaluator, &b.rows, true, t->job.batch, take_rows, &b);
         end_if_failed();
         say_progress(e, start, &said);

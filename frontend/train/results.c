@@ -4,7 +4,7 @@
 #include <math.h>
 
 static void check_result(const Func *model, const Result *r) {
-    if (r->per_sample || r->ty.dt == DT_F32) return;
+    if (r->per_sample || r->along || r->alike || r->ty.dt == DT_F32) return;
     fail(EXIT_CONFIG,
          "@%s: result %%%s is %s and no number of each sample: its first dimension must "
          "be the batch, or it must be f32, whose mean is taken",
@@ -27,6 +27,7 @@ static void set_owner(Result *x, const SampleFlow *flow, const Value *v, int64_t
     bool rows = s->owner == OWNER_UNKNOWN || sample_flow_in_rows(flow, v, batch);
     x->per_sample = sized && rows;
     x->along = s->owner == OWNER_SAMPLE && !x->per_sample;
+    x->alike = s->owner == OWNER_NONE;
     x->mixes = s->mixes;
 }
 
@@ -47,7 +48,7 @@ Results *results_new(Arena *mem, Func *model, int first, int64_t batch, int64_t 
 
 bool results_known(const Results *r, int i) {
     const Result *x = &r->result[i];
-    if (x->per_sample || r->samples == r->batch) return true;
+    if (x->per_sample || x->alike || r->samples == r->batch) return true;
     if (x->along)
         fprintf(stderr,
                 "note: %%%s is left out: it has numbers of each sample, which are no "
@@ -71,9 +72,12 @@ void results_take(Results *r, const Program *p, int64_t count) {
         const float *from = p->ret[x->nth];
         float *to = x->data;
         double share = (double)count / (double)r->samples;
+        bool whole = x->alike || (x->along && r->samples == r->batch);
         if (x->per_sample)
             memcpy((char *)to + r->seen * row, from, (size_t)(count * row));
-        for (int64_t k = 0; k < n && !x->per_sample; k++)
+        else if (whole)
+            memcpy(to, from, (size_t)type_bytes(&x->ty));
+        for (int64_t k = 0; k < n && !x->per_sample && !x->along && !whole; k++)
             to[k] += (float)(share * (double)from[k]);
     }
     r->seen += count;

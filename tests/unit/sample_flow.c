@@ -286,3 +286,50 @@ TEST(eval_tells_the_loss_of_the_module_or_nothing) {
         if (losses[i].said) SAID_EXPECT(losses[i].said);
     }
 }
+
+/* Results that read no sample are as in any run, also integers; names are those of the module. */
+TEST(results_that_read_no_sample) {
+    const char *run =
+        trained(PLAIN "  %p = scale %l {by=1} : f32[4,4]\n"
+                      "  %v = mul %w, %w : f32[5,4]\n"
+                      "  %z = fill {value=3} : f32[]\n"
+                      "  %at = cast %z : i32[]\n"
+                      "  %i = positions %at : i32[4]\n",
+                MEAN, ", %p, %v, %i, %w|, f32[4,4], f32[5,4], i32[4], f32[5,4]");
+    const char *out = in_temp("o.safetensors");
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", run,
+                               in_temp("data10"), out));
+    Safetensors *file = safetensors_open(mem(), out, EXIT_DATA);
+    const SafeTensor *p = safetensors_need(file, "p"), *v = safetensors_need(file, "v");
+    const SafeTensor *i = safetensors_need(file, "i"), *w = safetensors_need(file, "w");
+    EXPECT_INT(p->dim[0], SAMPLES);
+    EXPECT_INT(v->dim[0], 5);
+    EXPECT_INT(i->dim[0], 4);
+    for (int k = 0; k < 4; k++) EXPECT_INT(((const int32_t *)i->data)[k], 3 + k);
+    for (int k = 0; k < 20; k++) {
+        float x = ((const float *)w->data)[k];
+        EXPECT(((const float *)v->data)[k] == x * x);
+    }
+    run = trained(PLAIN, MEAN, ", %l, %l|, f32[4,4], f32[4,4]");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "predict %s --data %s --out %s", run,
+                                         in_temp("data10"), out));
+    SAID_EXPECT("@net returns %l twice");
+}
+
+/* What fills a batch up are samples again: a label that is an index too stays one, and what a
+ * module makes of zeros is not asked. */
+TEST(what_fills_a_batch_up_is_as_good_as_samples) {
+    const char *run = trained("  %rows4 = embed %w, %labels : f32[4,4]\n"
+                              "  %x2 = mul %x, %x : f32[4,5]\n"
+                              "  %xs = sum %x2 {ab->a} : f32[4]\n"
+                              "  %r = rsqrt %xs : f32[4]\n"
+                              "  %h2 = mul %h, %r {ab,a->ab} : f32[4,4]\n"
+                              "  %l = add %h2, %rows4 : f32[4,4]\n",
+                              MEAN, ", %l|, f32[4,4]");
+    const char *eval = "eval %s --data %s --json --samples %d";
+    for (int i = 0; i < 2; i++) {
+        RUN_EXPECT(0, arena_printf(mem(), eval, run, in_temp("data10"), i ? 2 : 10));
+        const char *loss = strstr(said(), "\"loss\": ");
+        EXPECT(loss && atof(loss + 8) > 0.1 && atof(loss + 8) < 10);
+    }
+}
