@@ -127,11 +127,13 @@ static SampleFlow slice_of(const Call *c, int i, SampleFlow s, int64_t batch) {
 
 static void sweep_call(Sweep *s, const Func *f, const Op *op) {
     Call c = call_of(op);
+    bool reads = false; /* whatever other callers give the function */
     for (int i = 0; i < op->nin; i++) {
         SampleFlow of = *of_value(s, f, op->in[i]);
+        reads |= of.owner != OWNER_NONE;
         join(s, of_value(s, c.f, c.f->arg[i]), slice_of(&c, i, of, s->batch), op);
     }
-    for (int r = 0; r < op->nout; r++) {
+    for (int r = 0; r < op->nout && reads; r++) {
         SampleFlow of = *of_value(s, c.f, c.f->ret[r]), all = of;
         if (s->batch == 1) all.stride = type_count(&op->out[r]->ty);
         join(s, of_value(s, f, op->out[r]), all, op);

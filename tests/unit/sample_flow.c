@@ -76,6 +76,11 @@ static const Flow flows[] = {
      "  %t = rearrange %s {ab->ba} : f32[3,4]\n  %f = reshape %t : f32[2,6]\n"
      "  %e, %y = call %m, %f {fn=@over2; times=2; carry=1; each=1} : f32[6], f32[2,6]",
      OWNER_UNKNOWN, 0, "call"},
+    /* a function of samples here, of parameters there */
+    {"%h = dot %x, %w {ab,bc->ac} : f32[4,4]\n  %o = call %h {fn=@half} : f32[4,4]\n"
+     "  %v2 = slice %w {dim=0; first=0; size=4} : f32[4,4]\n"
+     "  %y = call %v2 {fn=@half} : f32[4,4]",
+     OWNER_NONE, 0, NULL},
     {"%y, %e = call %x, %r {fn=@turn; times=3; carry=1; each=1} : f32[4,6], f32[3]",
      OWNER_UNKNOWN, 0, "rearrange"},
 };
@@ -90,6 +95,8 @@ static const char functions[] =
     "  %n = add %c, %x : f32[6]\n  return %n, %n\n}\n"
     "func @over2(%c: f32[6], %x: f32[6]) -> (f32[6], f32[6]) {\n"
     "  %n = exp %x : f32[6]\n  return %c, %n\n}\n"
+    "func @half(%c: f32[4,4]) -> (f32[4,4]) {\n"
+    "  %n = scale %c {by=0.5} : f32[4,4]\n  return %n\n}\n"
     "func @turn(%c: f32[4,6], %k: f32[]) -> (f32[4,6], f32[]) {\n"
     "  %f = reshape %c : f32[2,2,6]\n  %t = rearrange %f {abc->bac} : f32[2,2,6]\n"
     "  %n = reshape %t : f32[4,6]\n  return %n, %k\n}\n";
