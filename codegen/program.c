@@ -284,9 +284,8 @@ Program *program_make(Arena *mem, const Module *m, const char *passes,
 /* What makes the plan smaller, or, where most is not in it, the process. */
 static const char *memory_hint(const Program *p, uint64_t beside_bytes) {
     if (beside_bytes > (uint64_t)p->plan.total_bytes && p->stages > 1)
-        return "fewer micro-batches (parallel_config.micro_batch_num), of whose tasks "
-               "the "
-               "process keeps a list";
+        return "fewer micro-batches (parallel_config.micro_batch_num), whose tasks the "
+               "process lists";
     if (p->memory_hint) return p->memory_hint;
     return "a smaller batch or sequence, more micro-batches "
            "(parallel_config.micro_batch_num), more ranks that share it";

@@ -29,11 +29,11 @@ static Func *without_loss(Module *m, const char *path) {
     passes_run(m, "simplify", &o);
     int counted = func_arg_role(f, ARG_counted);
     if (counted >= 0 && value_uses(f, f->arg[counted]))
-        fail(EXIT_CONFIG,
-             "%s: a result of @%s besides the loss reads %%%s, of role counted, which "
-             "there "
-             "is in training only",
-             path, f->name, f->arg[counted]->name);
+        fail(
+            EXIT_CONFIG,
+            "%s: a result of @%s besides the loss reads %%%s of role counted, which only "
+            "training has",
+            path, f->name, f->arg[counted]->name);
     return f;
 }
 
@@ -118,7 +118,18 @@ static void add_value(Text *t, const Result *r, int64_t sample) {
                      data + sample * row);
 }
 
+/* On stdout there are lines of samples alone. */
+static void say_unprinted(const Results *r) {
+    for (int i = 0; i < r->n; i++)
+        if (!r->result[i].per_sample)
+            fprintf(stderr,
+                    "note: %%%s is no result of each sample and is not printed: --out "
+                    "FILE.safetensors takes what has a value over all samples\n",
+                    r->result[i].name);
+}
+
 static void print_results(const Results *r) {
+    say_unprinted(r);
     for (int64_t s = 0; s < r->samples; s++) {
         Arena *mem = arena_new();
         Text line = text_new(mem);

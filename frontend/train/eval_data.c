@@ -113,10 +113,9 @@ static void check_loss(const Batch *b, const Evaluator *v) {
     if (near <= fabs(mean) / PARTS + 1e-6) return;
     fail(EXIT_CONFIG,
          "%s: the loss is not the mean of the cross entropy (op xent) of the labels, "
-         "which "
-         "would be told: in the batch of sample %lld the loss is %.6g, that mean %.6g; "
-         "train it "
-         "with a valid part (train_dataset.data_loader.split), whose mean loss is told",
+         "which would be told: in the batch of sample %lld the loss is %.6g, that mean "
+         "%.6g; train it with a valid part (train_dataset.data_loader.split), whose mean "
+         "loss is told",
          j->module.path, (long long)b->first, own, mean);
 }
 

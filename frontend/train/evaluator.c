@@ -30,9 +30,8 @@ static bool has_elements_of(const Value *v, const Value *arg) {
 
 /* The one cross entropy of the labels that the loss is made of, which has the losses of each
  * sample after one another. */
-static const Op *find_loss(const Train *t, Func *f) {
+static const Op *find_loss(const Train *t, Func *f, const SampleFlow *flow) {
     const bool *made = made_of(t->mem, f);
-    const SampleFlow *flow = sample_flow(t->mem, f);
     int labels = func_arg_role(f, ARG_labels), n = 0;
     const Op *found = NULL;
     for (const Op *op = f->first; op && labels >= 0; op = op->next)
@@ -42,17 +41,14 @@ static const Op *find_loss(const Train *t, Func *f) {
     if (n == 1 && sample_flow_in_rows(flow, found->out[0], t->job.batch)) return found;
     fail(EXIT_CONFIG,
          "%s: the loss of @%s is not made of one cross entropy (op xent) of its argument "
-         "of "
-         "role labels, a row or more of each sample in the order of the samples, so "
-         "there is "
-         "no loss of a token: train it with a valid part "
+         "of role labels, a row or more of each sample in the order of the samples, so "
+         "there is no loss of a token: train it with a valid part "
          "(train_dataset.data_loader.split), whose mean loss is told",
          t->job.module.path, f->name);
 }
 
 /* A short last batch is filled up with other samples. */
-static void check_mixing(const Train *t, Func *f, const Op *xent, int64_t samples) {
-    const Op *mixes = sample_flow(t->mem, f)[xent->out[0]->id].mixes;
+static void check_mixing(const Train *t, const Op *mixes, int64_t samples) {
     int64_t over = samples % t->job.batch;
     if (!mixes || !over) return;
     fail_op(
@@ -101,8 +97,9 @@ static Value *correct_rows(Builder *b, Value *logits, Value *labels, Type rows) 
 
 static void add_sample_results(const Train *t, Module *m, int64_t samples) {
     Func *f = model_entry(m);
-    const Op *xent = find_loss(t, f);
-    check_mixing(t, f, xent, samples);
+    const SampleFlow *flow = sample_flow(t->mem, f);
+    const Op *xent = find_loss(t, f, flow);
+    check_mixing(t, flow[xent->out[0]->id].mixes, samples);
     Builder b = build_at_end(f);
     Value *rows = xent->out[0];
     Value *correct = correct_rows(&b, xent->in[0], xent->in[1], rows->ty);

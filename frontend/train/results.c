@@ -52,8 +52,7 @@ bool results_known(const Results *r, int i) {
     if (x->along)
         fprintf(stderr,
                 "note: %%%s is left out: it has numbers of each sample, which are no "
-                "rows of a "
-                "first dimension that is the batch; rearrange or reshape it\n",
+                "rows of a first dimension that is the batch; rearrange or reshape it\n",
                 x->name);
     else if (r->samples % r->batch)
         fprintf(

@@ -12,9 +12,8 @@ typedef struct Result {
     bool per_sample; /* dimension 0 is the batch; else the mean over the runs */
     bool along;      /* else: another dimension is, and there is no mean */
     bool alike;      /* it reads no sample: as in any run */
-    const Op
-        *mixes; /* which makes a sample's depend on others of its batch; NULL: none */
-    void *data; /* [samples, ...] or as in one run */
+    const Op *mixes; /* by which a sample's depends on others of its batch; or NULL */
+    void *data;      /* [samples, ...] or as in one run */
 } Result;
 
 typedef struct Results {

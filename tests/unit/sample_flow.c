@@ -211,6 +211,8 @@ TEST(results_of_each_sample_are_told_by_the_graph) {
     EXPECT(!safetensors_find(file, "mass") && !safetensors_find(file, "turned"));
     EXPECT_INT(safetensors_find(file, "p")->dim[0], SAMPLES);
     EXPECT_INT(safetensors_find(file, "best")->dim[0], SAMPLES);
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s", run, in_temp("data10")));
+    SAID_EXPECT("note: %mass is no result of each sample and is not printed: --out");
     /* of whole batches there is a mean */
     const char *whole = make_data(2 * BATCH);
     RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", run, whole, out));

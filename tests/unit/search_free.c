@@ -149,3 +149,11 @@ TEST(batches_stay_where_the_loss_depends_on_them) {
         if (c[i].stays) EXPECT_PART(printed, "runner_config.batch_size=2\n");
     }
 }
+
+/* Several orders of the ranks are tried, and the flags of the answer keep its own, also the usual
+ * one. */
+TEST(the_order_of_an_answer_is_kept) {
+    SEARCH(file(16, 2, ""), "4", "--parallel_config.pipeline_stage=2", "--json");
+    worked();
+    EXPECT_PART(printed, "\"--parallel_config.rank_order=tp-cp-dp-pp\"");
+}

@@ -189,6 +189,20 @@ TEST_LIMIT(init_from_a_checkpoint, 120) {
     EXPECT(n == 6 && b[0].loss < a[0].loss);
 }
 
+/* Steps that follow from epochs are named as they come out. */
+TEST(resume_names_steps_of_epochs) {
+    const char *config = runs_small_config(6, 0), *run = in_temp("run");
+    const char *words = "--runner_config.max_steps -1 --callbacks.CheckpointMonitor."
+                        "save_checkpoint_steps 1000 --runner_config.epochs %d";
+    for (int epochs = 1; epochs <= 2; epochs++)
+        RUN_EXPECT(0, train_words(config, run, arena_printf(mem(), words, epochs)));
+    const char *was = strstr(said(), "lr_schedule.total_steps was ");
+    int from = 0, to = 0;
+    EXPECT(was &&
+           sscanf(was, "lr_schedule.total_steps was %d and is %d", &from, &to) == 2);
+    EXPECT(from > 0 && to > from);
+}
+
 /* What has changed is named; a folder that was not chosen is pointed at; a checkpoint
  * beyond the run is a line, not an abort. */
 TEST_LIMIT(resume_names_what_differs, 120) {
