@@ -75,11 +75,11 @@ typedef struct Entry {
     bool *had; /* of the callbacks */
 } Entry;
 
-/* The other names of keys that lie within a section which is else taken as a whole. */
+/* Keys and other names of keys that lie within a section which is else taken as a whole. */
 static void read_within(const Entry *e, const char *path) {
     size_t n = strlen(path);
-    for (int i = 0; i < n_key_aliases; i++) {
-        const char *name = key_aliases[i].path;
+    for (int i = 0; i < N_KEYS + n_key_aliases; i++) {
+        const char *name = i < N_KEYS ? key_table[i].path : key_aliases[i - N_KEYS].path;
         if (strncmp(name, path, n) != 0 || name[n] != '.') continue;
         const YamlNode *at = e->value;
         for (const char *p = name + n; at && *p; p += 1 + strcspn(p + 1, ".")) {
@@ -89,6 +89,19 @@ static void read_within(const Entry *e, const char *path) {
         bool none = at && at->kind == NODE_TEXT && !strcmp(at->text, "None");
         if (at && !none) layer_set(e->l, key_find(name), name, at);
     }
+}
+
+/* Is there more in a section that is taken as a whole than keys that act? */
+static bool holds_more(Arena *mem, const YamlNode *value, const char *path) {
+    if (value->kind != NODE_MAP) return !yaml_is_null(value);
+    for (int i = 0; i < value->n; i++) {
+        const char *name = value->keys[i]->text;
+        const char *inner = arena_printf(mem, "%s.%s", path, name);
+        if (!strchr(name, '.') && key_find(inner) >= 0) continue;
+        if (!key_is_section(inner) || holds_more(mem, value->items[i], inner))
+            return true;
+    }
+    return false;
 }
 
 static void read_entry(void *context) {
@@ -108,8 +121,9 @@ static void read_entry(void *context) {
     /* scale_sense is a number, or a section */
     if (holds_keys && !tree && key_is_section(path)) k = -1;
     if (k >= 0) {
-        layer_set(e->l, k, path, value);
-        if (key_table[k].kind == KIND_TREE) read_within(e, path);
+        if (!tree || !key_has_keys(path) || holds_more(e->ld->mem, value, path))
+            layer_set(e->l, k, path, value);
+        if (tree) read_within(e, path);
     } else if (!key_is_section(path) && value->kind == NODE_MAP && !key_foreign(key)) {
         unknown_section(e->ld->mem, path, e->key->at);
     } else if (!key_is_section(path)) {

@@ -33,6 +33,8 @@ static void print_keys(const Config *cfg, bool given_alone, Text *out) {
         bool is_given = cfg->state->settings[k].value != NULL;
         bool idle = key->kind == KIND_TREE || key->cat != CAT_WORKS;
         if (!is_given && (given_alone || idle)) continue;
+        if (key->kind == KIND_TREE && key_has_keys(key->path))
+            continue; /* their section is there */
         int indent = open_sections(out, before, key->path);
         const char *value = key_text(cfg->state->mem, key, cfg, true);
         text_add(out, "%*s%s%s: ", indent, "", is_given ? "" : "# ",

@@ -5,6 +5,24 @@
 #include "runtime/data/gpt_index.h"
 
 #define LOADER "train_dataset.data_loader."
+#define OWN    "eval_dataset.data_loader."
+
+bool data_is_own(const Config *cfg, DataSplit which) {
+    bool named = cfg->eval_dataset_data_loader_data_path.n > 0 ||
+                 cfg->eval_dataset_data_loader_dataset_dir[0];
+    return which == SPLIT_VALID && named &&
+           (!config_given(cfg, "do_eval") || cfg->do_eval);
+}
+
+DataPlace data_place(const Config *cfg, DataSplit which) {
+    DataPlace own = {OWN "data_path", OWN "dataset_dir",
+                     cfg->eval_dataset_data_loader_data_path,
+                     cfg->eval_dataset_data_loader_dataset_dir};
+    DataPlace of_train = {LOADER "data_path", LOADER "dataset_dir",
+                          cfg->train_dataset_data_loader_data_path,
+                          cfg->train_dataset_data_loader_dataset_dir};
+    return data_is_own(cfg, which) ? own : of_train;
+}
 
 /* Batches that are ready come in one order, and once. */
 static bool has_splits(const Config *cfg) {
@@ -30,9 +48,9 @@ const char *data_loader_name(const Config *cfg) {
 }
 
 /* Told at the one that is above, from where the other one can be taken away. */
-static _Noreturn void refuse_two_paths(const Config *cfg) {
+static _Noreturn void refuse_two_paths(const Config *cfg, const DataPlace *p) {
     static const char *const name[] = {"data_path", "dataset_dir"};
-    static const char *const path[] = {LOADER "data_path", LOADER "dataset_dir"};
+    const char *const path[] = {p->path_key, p->dir_key};
     const SourcePos at[] = {config_where(cfg, path[0]), config_where(cfg, path[1])};
     int here = config_height(cfg, path[1]) > config_height(cfg, path[0]), other = !here;
     const char *file = cfg->state->file, *hint = "keep one of the two";
@@ -47,21 +65,23 @@ static _Noreturn void refuse_two_paths(const Config *cfg) {
                   at[other].file, at[other].line);
 }
 
-const char *data_path_given(const Config *cfg) {
-    TextList paths = cfg->train_dataset_data_loader_data_path;
-    const char *dir = cfg->train_dataset_data_loader_dataset_dir;
-    if (paths.n && dir[0]) refuse_two_paths(cfg);
-    if (paths.n > 1 && cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET)
-        config_refuse(cfg, LOADER "data_path", NULL, "type GPTDataset blends",
+const char *data_path_given(const Config *cfg, DataSplit which) {
+    DataPlace p = data_place(cfg, which);
+    if (p.paths.n && p.dir[0]) refuse_two_paths(cfg, &p);
+    if (p.paths.n > 1 && cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET)
+        config_refuse(cfg, p.path_key, NULL, "type GPTDataset blends",
                       "data of type %s has one path", data_loader_name(cfg));
-    return paths.n == 1  ? paths.items[0]
-           : paths.n > 1 ? config_value(cfg, cfg->state->mem, LOADER "data_path")
-                         : dir;
+    return p.paths.n == 1  ? p.paths.items[0]
+           : p.paths.n > 1 ? config_value(cfg, cfg->state->mem, p.path_key)
+                           : p.dir;
 }
 
-/* The share of each split as one text, which the reader takes apart. */
-static const char *split_text(Arena *mem, const Config *cfg) {
+/* The share of each split as one text, which the reader takes apart; of Megatron-LM data of parts of
+ * their own are each that part alone. */
+static const char *split_text(Arena *mem, const Config *cfg, DataSplit which) {
     TextList parts = cfg->train_dataset_data_loader_split;
+    if (data_is_own(cfg, which)) return "0,1,0";
+    if (!parts.n && data_is_own(cfg, SPLIT_VALID)) return "1";
     Text t = text_new(mem);
     int64_t bound[4];
     Catch c;
@@ -91,10 +111,10 @@ static int64_t split_samples_given(const Config *cfg, DataSplit which) {
 }
 
 bool data_has_part(const Config *cfg, DataSplit which) {
-    if (!has_splits(cfg)) return which == SPLIT_TRAIN;
+    if (!has_splits(cfg)) return which == SPLIT_TRAIN || data_is_own(cfg, which);
     Arena *mem = arena_new();
     char split[256];
-    snprintf(split, sizeof split, "%s", split_text(mem, cfg));
+    snprintf(split, sizeof split, "%s", split_text(mem, cfg, which));
     arena_free(mem);
     bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
     int64_t bound[4];
@@ -182,7 +202,7 @@ int64_t data_eod(const Config *cfg) {
 
 static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
                      const DataShape *shape, DataGptSpec *g) {
-    TextList paths = cfg->train_dataset_data_loader_data_path;
+    TextList paths = data_place(cfg, which).paths;
     int64_t pad = cfg->train_dataset_data_loader_pad_token;
     bool train = which == SPLIT_TRAIN;
     TokenizerSpec tokenizer = run_tokenizer(mem, cfg);
@@ -190,7 +210,7 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
         .paths = paths.items,
         .n_paths = paths.n,
         .which = which,
-        .split = shape->all ? "1" : split_text(mem, cfg),
+        .split = shape->all ? "1" : split_text(mem, cfg, which),
         .samples = samples_wanted(cfg, which, shape),
         .epochs =
             train && shape->steps < 0 && !shape->once ? cfg->runner_config_epochs : 1,
@@ -218,7 +238,7 @@ static bool names_path(const char *text, const char *path) {
 }
 
 /* The key that a failure begins with or whose file it names; else that of the data. */
-static const char *key_of_failure(const Config *cfg, const char *said) {
+static const char *key_of_failure(const Config *cfg, DataSplit which, const char *said) {
     static const char *const files[] = {LOADER "data_cache_path", LOADER "tokenizer_file",
                                         LOADER "vocab_file", LOADER "merge_file"};
     if (!strncmp(said, "num_samples", 11)) return LOADER "num_samples";
@@ -227,14 +247,15 @@ static const char *key_of_failure(const Config *cfg, const char *said) {
         const char *file = config_value(cfg, cfg->state->mem, files[i]);
         if (names_path(said, file)) return files[i];
     }
-    bool paths = cfg->train_dataset_data_loader_data_path.n > 0;
-    return paths ? LOADER "data_path" : LOADER "dataset_dir";
+    DataPlace place = data_place(cfg, which);
+    return place.paths.n > 0 ? place.path_key : place.dir_key;
 }
 
-static Data *open_at_key(Arena *mem, const Config *cfg, const DataSpec *spec) {
+static Data *open_at_key(Arena *mem, const Config *cfg, DataSplit which,
+                         const DataSpec *spec) {
     Catch c;
     if (!CATCH(c))
-        catch_fail_at(&c, config_where(cfg, key_of_failure(cfg, catch_text(&c))));
+        catch_fail_at(&c, config_where(cfg, key_of_failure(cfg, which, catch_text(&c))));
     Data *d = data_open(mem, spec);
     catch_end(&c);
     return d;
@@ -247,11 +268,12 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
     if (!there)
         config_refuse(cfg, LOADER "split", LOADER "type",
                       has_splits(cfg) ? "a split such as 949,50,1, and eval_iters above 0"
-                                      : "data of another type",
+                                      : "data of another type, or data for validation at "
+                                        "eval_dataset.data_loader.dataset_dir",
                       "the data has no samples for %s", names[which]);
     int64_t seed = cfg->train_dataset_data_loader_seed;
     DataSpec spec = {.type = data_loader_name(cfg),
-                     .path = data_path_given(cfg),
+                     .path = data_path_given(cfg, which),
                      .batch = shape->rows,
                      .seq = shape->seq,
                      .seed = (uint64_t)(seed >= 0 ? seed : cfg->seed),
@@ -265,7 +287,7 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
         fill_gpt(mem, cfg, which, shape, gpt);
         spec.gpt = gpt;
     }
-    Data *d = open_at_key(mem, cfg, &spec);
+    Data *d = open_at_key(mem, cfg, which, &spec);
     if (d->note[0]) say_aside("note: %s", d->note);
     return d;
 }

@@ -21,8 +21,19 @@ typedef struct DataShape {
 
 /* Type of the loader, as data.h names it. */
 const char *data_loader_name(const Config *cfg);
-/* Path of the data as one text for people; "" when none is given. */
-const char *data_path_given(const Config *cfg);
+/* Path of the data of a part as one text for people; "" when none is given. Of validation it is that
+ * of eval_dataset, where that names data. */
+const char *data_path_given(const Config *cfg, DataSplit which);
+
+/* The keys that say where the data of a part are, and what they say. */
+typedef struct DataPlace {
+    const char *path_key, *dir_key;
+    TextList paths;
+    const char *dir;
+} DataPlace;
+DataPlace data_place(const Config *cfg, DataSplit which);
+/* Does validation take data of its own, and not a part of those of training? */
+bool data_is_own(const Config *cfg, DataSplit which);
 
 /* Does something of a GPTDataset depend on where documents end? */
 bool data_asks_for_ends(const Config *cfg);
@@ -33,8 +44,8 @@ int64_t data_eod_of_tokenizer(const Config *cfg);
  * tokenizer; else the model's, -1: none. */
 int64_t data_eod(const Config *cfg);
 
-/* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
- * a share above 0 for it, and eval_iters above 0. */
+/* True if there are data for validation (or test) at all: data of its own, or of any type but
+ * TensorBatches a share above 0, and eval_iters above 0. */
 bool data_has_split(const Config *cfg, DataSplit which);
 /* The same whatever eval_iters says. */
 bool data_has_part(const Config *cfg, DataSplit which);

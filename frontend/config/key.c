@@ -78,13 +78,21 @@ int key_find(const char *path) {
     return i < N_KEYS ? i : *slot_of(key_aliases[i - N_KEYS].target) - 1;
 }
 
+bool key_has_keys(const char *path) {
+    size_t n = strlen(path);
+    for (int k = 0; k < N_KEYS; k++)
+        if (!strncmp(key_table[k].path, path, n) && key_table[k].path[n] == '.')
+            return true;
+    return false;
+}
+
 bool key_is_section(const char *path) {
     size_t n = strlen(path);
-    for (int i = 0; i < N_KEYS + n_key_aliases; i++) {
-        const char *p = i < N_KEYS ? key_table[i].path : key_aliases[i - N_KEYS].path;
+    for (int i = 0; i < n_key_aliases; i++) {
+        const char *p = key_aliases[i].path;
         if (!strncmp(p, path, n) && p[n] == '.') return true;
     }
-    return false;
+    return key_has_keys(path);
 }
 
 static const char *last_part(const char *path) {

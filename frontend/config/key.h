@@ -67,8 +67,10 @@ bool key_acts(const Key *key);
 /* All rows, ordered so that those of a section are together, and so are those of a
  * section in it: in the order of the table, sections by their first row. */
 void key_order(int order[N_KEYS]);
-/* True if there are rows below `path`. */
+/* True if there are rows below `path`, or other names of rows. */
 bool key_is_section(const char *path);
+/* True if there are rows below it. */
+bool key_has_keys(const char *path);
 /* What a word of another program is here: a path, a value, or a sentence; or NULL. */
 const char *key_foreign(const char *word);
 /* The known path or alias that `path` probably means, which is one that does something; or

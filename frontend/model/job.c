@@ -91,7 +91,7 @@ static void user_shape(Job *j) {
 /* TensorBatches have their own batch and length, which a plan may not find. */
 static void file_shape(Job *j, bool batch_given, bool seq_given_too) {
     Config *cfg = j->cfg;
-    const char *path = data_path_given(cfg);
+    const char *path = data_path_given(cfg, SPLIT_TRAIN);
     if (!path[0] || !file_exists(path)) {
         config_note(cfg, BATCH,
                     "a file of TensorBatches has its own batch; %s is not there, so "

@@ -11,7 +11,7 @@ typedef int64_t Vocabulary(const Job *j);
  * vocabulary each byte is looked at when it is read. */
 static void check_bytes(const Job *j, Vocabulary *vocabulary) {
     const Config *cfg = j->cfg;
-    const char *path = data_path_given(cfg);
+    const char *path = data_path_given(cfg, SPLIT_TRAIN);
     if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
     int64_t vocab = vocabulary(j);
     if (vocab <= 256) return;
@@ -102,7 +102,7 @@ static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) 
 
 /* Who has texts in JSON may not want its braces learned. */
 static void note_json_as_text(const Job *j) {
-    const char *path = data_path_given(j->cfg);
+    const char *path = data_path_given(j->cfg, SPLIT_TRAIN);
     if (j->cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE) return;
     if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson"))
         config_note(j->cfg, LOADER "dataset_dir",

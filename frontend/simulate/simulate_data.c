@@ -21,7 +21,7 @@ static bool is_there(Arena *mem, const char *path) {
 /* Of a blend all must be there; its weights are numbers. */
 static bool all_there(Arena *mem, const Config *cfg) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
-    if (paths.n < 2) return is_there(mem, data_path_given(cfg));
+    if (paths.n < 2) return is_there(mem, data_path_given(cfg, SPLIT_TRAIN));
     for (int i = 0; i < paths.n; i++) {
         char *end;
         strtod(paths.items[i], &end);
@@ -37,7 +37,7 @@ static bool fits(const SimulateJob *s) {
 }
 
 static const char *why_random(Arena *mem, const SimulateJob *s, bool random) {
-    const char *path = data_path_given(s->job.cfg);
+    const char *path = data_path_given(s->job.cfg, SPLIT_TRAIN);
     if (random) return "random, as --random says";
     if (!path[0]) return "random: the configuration names none";
     if (!all_there(mem, s->job.cfg))
@@ -66,7 +66,7 @@ SimulateData simulate_data_open(Arena *mem, const SimulateJob *s, int64_t steps,
     SimulateData d = {
         .job = j, .vocab = job_data_shape(j, 1, 1).vocab, .batch = new_batch(mem, j)};
     const char *why = why_random(mem, s, random);
-    d.what = why ? why : data_path_given(j->cfg);
+    d.what = why ? why : data_path_given(j->cfg, SPLIT_TRAIN);
     if (why) return d;
     DataShape shape = job_data_shape(j, j->batch * j->micro, steps);
     shape.vocab = s->data_vocab; /* they are brought below that of the model */

@@ -67,7 +67,7 @@ static Data *open_of_model(Arena *mem, const Inspection *x, Config *cfg) {
 /* One row of data at a time: the order does not depend on the batch size. */
 static Data *open_data(Arena *mem, const Inspection *x) {
     Config *cfg = config_load(mem, x->o->word[0], x->o->nflags, x->o->flag);
-    if (!data_path_given(cfg)[0])
+    if (!data_path_given(cfg, x->split)[0])
         config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
                       "train_dataset.data_loader.data_path, or dataset_dir",
                       "the configuration names no data");

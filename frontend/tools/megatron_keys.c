@@ -162,12 +162,33 @@ static void add_list(Megatron *m, MegatronId id, const char *key) {
     megatron_add(m, key, "%s", t.s);
 }
 
+bool megatron_has_data(const Megatron *m) {
+    return GIVEN(m, data_path) || GIVEN(m, train_data_path) || GIVEN(m, valid_data_path);
+}
+
+/* Data of each part, which Megatron-LM takes instead of --data-path and --split. */
+static void add_parts(Megatron *m) {
+    if (GIVEN(m, data_path) || GIVEN(m, split))
+        fail(EXIT_CONFIG, "--train-data-path and --valid-data-path take the place of "
+                          "--data-path and --split: leave these out");
+    NEED(m, train_data_path);
+    add_list(m, MEGATRON_train_data_path, DATA "data_path");
+    if (GIVEN(m, valid_data_path))
+        add_list(m, MEGATRON_valid_data_path, "eval_dataset.data_loader.data_path");
+    else
+        megatron_add(m, DATA "split", "1,0,0");
+}
+
 static void add_data(Megatron *m) {
     ADD(m, data_cache_path, DATA "data_cache_path", NULL);
-    if (!GIVEN(m, data_path)) return;
+    if (!megatron_has_data(m)) return;
     megatron_add(m, DATA "type", "GPTDataset");
-    add_list(m, MEGATRON_data_path, DATA "data_path");
-    ADD(m, split, DATA "split", "969,30,1");
+    if (GIVEN(m, train_data_path) || GIVEN(m, valid_data_path)) {
+        add_parts(m);
+    } else {
+        add_list(m, MEGATRON_data_path, DATA "data_path");
+        ADD(m, split, DATA "split", "969,30,1");
+    }
 }
 
 static void add_checkpoints(Megatron *m) {

@@ -182,7 +182,7 @@ void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s) {
     }
     megatron_add(m, MODEL "vocab_size", "%lld", (long long)size);
     if (s->tp > 1) megatron_add(m, PART "vocab_emb_dp", "False");
-    if (!GIVEN(m, data_path)) return; /* nothing is tokenized */
+    if (!megatron_has_data(m)) return; /* nothing is tokenized */
     if (files.vocab_file) megatron_add(m, DATA "vocab_file", "%s", files.vocab_file);
     if (files.merge_file) megatron_add(m, DATA "merge_file", "%s", files.merge_file);
     if (files.tokenizer_file)

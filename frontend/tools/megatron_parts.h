@@ -45,6 +45,9 @@ typedef struct MegatronSizes {
  * --pipeline-model-parallel-layout. Fails with EXIT_CONFIG. */
 int64_t *megatron_layout(Arena *mem, const char *text, int *chunks);
 
+/* Is it said where the data are? */
+bool megatron_has_data(const Megatron *m);
+
 void megatron_add_model(Megatron *m);
 void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s);
 void megatron_add_types(Megatron *m);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #define LOADER "train_dataset.data_loader."
+#define OWN    "eval_dataset.data_loader."
 
 static bool begins(const char *s, const char *with) {
     return !strncmp(s, with, strlen(with));
@@ -37,6 +38,7 @@ static bool is_data_path(const char *key) {
 static bool is_taken(const char *key, bool data, const char *type) {
     if (!strcmp(key, LOADER "data_cache_path")) return false;
     if (begins(key, LOADER)) return data || reads_data(key, type);
+    if (begins(key, OWN)) return data;
     if (!strcmp(key, "parallel_config.noop_layers")) return true; /* in num_layers */
     return begins(key, "train_dataset.") || begins(key, "model.model_config.") ||
            !strcmp(key, "runner_config.batch_size") || !strcmp(key, "seed");
@@ -234,11 +236,11 @@ static bool is_weight(const char *word) {
 /* A run folder names its data as they were seen from where it was trained. */
 static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
     Arena *mem = e->t.mem;
-    TextList paths = cfg->train_dataset_data_loader_data_path;
     if (!s->config) return;
-    need_data(mem, s, cfg->train_dataset_data_loader_dataset_dir);
-    const char *const *words = data_path_words(mem, paths.items, &paths.n);
-    for (int i = 0; i < paths.n; i++)
+    DataPlace place = data_place(cfg, e->split);
+    need_data(mem, s, place.dir);
+    const char *const *words = data_path_words(mem, place.paths.items, &place.paths.n);
+    for (int i = 0; i < place.paths.n; i++)
         if (!is_weight(words[i])) need_data(mem, s, words[i]);
 }
 
@@ -261,8 +263,8 @@ Config *eval_config(Eval *e, int argc, char **argv) {
         set_data(e, o, cfg);
         read_bytes(&s, cfg);
     }
-    if (own_data && !named && !e->endings_path) need_own_data(e, &s, cfg);
     choose_split(e, o, cfg);
+    if (own_data && !named && !e->endings_path) need_own_data(e, &s, cfg);
     refuse_iters(o, cfg);
     return cfg;
 }

@@ -33,7 +33,7 @@ void eval_data_open(Eval *e) {
     Train *t = &e->t;
     const Config *cfg = t->job.cfg;
     bool batches = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
-    if (!data_path_given(cfg)[0])
+    if (!data_path_given(cfg, e->split)[0])
         fail(EXIT_CONFIG, "there are no data: give --data PATH, or a run whose "
                           "configuration names them");
     DataShape shape =

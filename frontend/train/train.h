@@ -211,6 +211,8 @@ typedef struct ValidPart {
     int64_t batches; /* that are taken of it */
 } ValidPart;
 void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every);
+/* Which data validation has, where they are its own. */
+void valid_say_data(const Train *t);
 void valid_start(
     Train *t); /* drops points after the resumed step, also without validation */
 /* Before the first step, when data may fail: what follows the step that is loaded and was not

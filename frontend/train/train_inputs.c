@@ -29,13 +29,11 @@ int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
 
 /* Does a key change what is computed, and not where and how long? */
 bool train_key_counts(const Key *key) {
-    static const char *const parts[] = {"model.",
-                                        "optimizer.",
-                                        "lr_schedule.",
-                                        "runner_",
-                                        "train_dataset.",
-                                        "seed",
-                                        "parallel_config.micro_batch_num"};
+    static const char *const parts[] = {
+        "model.",         "optimizer.",
+        "lr_schedule.",   "runner_",
+        "train_dataset.", "eval_dataset.",
+        "seed",           "parallel_config.micro_batch_num"};
     static const char *const but[] = {
         "runner_config.log_interval",      "model.file",
         "runner_config.max_skipped_steps", "runner_config.hang_seconds",

@@ -16,7 +16,7 @@
 
 static void open_data(Train *t) {
     const Job *j = &t->job;
-    if (!data_path_given(j->cfg)[0])
+    if (!data_path_given(j->cfg, SPLIT_TRAIN)[0])
         config_refuse(
             j->cfg, "train_dataset.data_loader.dataset_dir", NULL,
             "--dataset_dir PATH, or --dataset_dir embedded for the text that is "
@@ -251,17 +251,24 @@ static DataShape shape_of_part(const Train *t) {
     return job_data_shape(&t->job, t->data->batch, t->steps);
 }
 
+static _Noreturn void refuse_valid(const Config *cfg, const Data *d) {
+    bool own = data_is_own(cfg, SPLIT_VALID);
+    DataPlace place = data_place(cfg, SPLIT_VALID);
+    const char *key = place.paths.n ? place.path_key : place.dir_key;
+    config_refuse(cfg, own ? key : "train_dataset.data_loader.split",
+                  "runner_config.eval_iters",
+                  own ? "more data, or --runner_config.eval_iters 0"
+                      : "a larger valid share, or --runner_config.eval_iters 0",
+                  "the valid split has %lld samples, less than one batch of %lld",
+                  (long long)d->samples, (long long)d->batch);
+}
+
 static ValidPart open_valid(Train *t) {
     DataShape shape = shape_of_part(t);
     Valid look = {t, &shape, SPLIT_VALID, NULL};
     agree_look(look_at_validation, &look);
     int64_t batches = batches_of(t, look.data);
-    if (batches < 1)
-        config_refuse(t->job.cfg, "train_dataset.data_loader.split",
-                      "runner_config.eval_iters",
-                      "a larger valid share, or --runner_config.eval_iters 0",
-                      "the valid split has %lld samples, less than one batch of %lld",
-                      (long long)look.data->samples, (long long)look.data->batch);
+    if (batches < 1) refuse_valid(t->job.cfg, look.data);
     note_repeated(t, look.data, batches, "valid");
     ranks_agree_data(t, look.data, batches);
     return (ValidPart){look.data, batches};

@@ -8,8 +8,8 @@
 
 static Arena *mem;
 
-/* 40 documents of 25 tokens: token t of document i is 100 i + t. */
-static char *make_pair(void) {
+/* 40 documents of 25 tokens: token t of document i is 100 i + t, more than `first`. */
+static char *make_pair_of(const char *name, int first) {
     enum { DOCS = 40, TOKENS = 25 };
     Text bin = text_new(mem), idx = text_new(mem);
     int64_t count = DOCS, entries = DOCS + 1, version = 1;
@@ -24,14 +24,19 @@ static char *make_pair(void) {
         int64_t at = 4 * TOKENS * i;
         text_add_bytes(&idx, &at, 8);
         for (int t = 0; t < TOKENS; t++) {
-            int32_t token = 100 * (int32_t)i + t;
+            int32_t token = first + 100 * (int32_t)i + t;
             text_add_bytes(&bin, &token, 4);
         }
     }
     for (int64_t i = 0; i <= DOCS; i++) text_add_bytes(&idx, &i, 8);
-    EXPECT(!file_write_atomic(temp("p.bin"), bin.s, bin.n));
-    EXPECT(!file_write_atomic(temp("p.idx"), idx.s, idx.n));
-    return temp("p");
+    char *path = temp(name);
+    EXPECT(!file_write_atomic(arena_printf(mem, "%s.bin", path), bin.s, bin.n));
+    EXPECT(!file_write_atomic(arena_printf(mem, "%s.idx", path), idx.s, idx.n));
+    return path;
+}
+
+static char *make_pair(void) {
+    return make_pair_of("p", 0);
 }
 
 static Config *config(const char *loader, const char *rest) {
@@ -97,10 +102,65 @@ TEST(which_splits_there_are) {
     cfg = config("    dataset_dir: embedded\n    split: 9,1", "");
     EXPECT(data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
     cfg = config("    dataset_dir: x\n    data_path: y", "");
-    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG, "both data_path and dataset_dir");
+    EXPECT_FAIL(data_path_given(cfg, SPLIT_TRAIN), EXIT_CONFIG,
+                "both data_path and dataset_dir");
     cfg = config(arena_printf(mem, "%s\n    num_samples: [0]", loader), "");
     EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape), EXIT_CONFIG,
                 "num_samples 0");
+}
+
+/* The same samples of a part, one after the other? */
+static void expect_same_samples(const Config *a, const Config *b, DataSplit which) {
+    DataShape shape = {.rows = 1, .seq = 4, .step_rows = 1, .steps = 300};
+    Data *x = data_open_split(mem, a, which, &shape);
+    Data *y = data_open_split(mem, b, which, &shape);
+    int32_t token[2][4], label[2][4];
+    EXPECT(x->samples == y->samples && x->samples > 100);
+    for (int64_t i = 0; i < x->samples; i++) {
+        data_batch(x, i, &(DataBatch){token[0], label[0]});
+        data_batch(y, i, &(DataBatch){token[1], label[1]});
+        EXPECT(!memcmp(token[0], token[1], sizeof token[0]));
+        EXPECT(!memcmp(label[0], label[1], sizeof label[0]));
+    }
+    data_close(x);
+    data_close(y);
+}
+
+/* As Megatron-LM has parts with data of their own: each is that part alone of its data. */
+TEST(validation_has_data_of_its_own) {
+    mem = arena_new();
+    char *p = make_pair(), *q = make_pair_of("q", 5000);
+    char *loader = arena_printf(mem, "    type: GPTDataset\n    data_path: %s", p);
+    char *whole = arena_printf(mem, "%s\n    split: 1,0,0", loader);
+    char *parts = arena_printf(mem, "%s\n    split: 80,10,10", loader);
+    char *valid =
+        arena_printf(mem, "    type: GPTDataset\n    data_path: %s\n    split: 0,1,0", q);
+    char *own = arena_printf(mem, "eval_dataset:\n  data_loader:\n    data_path: %s", q);
+    Config *cfg = config(loader, own), *split = config(parts, own);
+    EXPECT(data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
+    EXPECT(data_has_split(split, SPLIT_VALID) && data_has_split(split, SPLIT_TEST));
+    expect_same_samples(cfg, config(whole, ""), SPLIT_TRAIN);
+    expect_same_samples(split, config(parts, ""), SPLIT_TRAIN);
+    expect_same_samples(cfg, config(valid, ""), SPLIT_VALID);
+    expect_same_samples(split, config(valid, ""), SPLIT_VALID);
+    expect_same_samples(split, config(parts, ""), SPLIT_TEST);
+    EXPECT_INT(cfg->n_notes, 0);
+    cfg = config(loader, arena_printf(mem, "%s\ndo_eval: False", own));
+    expect_same_samples(cfg, config(loader, ""), SPLIT_VALID);
+    EXPECT(cfg->n_notes == 1 && strstr(cfg->notes[0], "do_eval"));
+    cfg = config(whole, arena_printf(mem, "%s\neval_iters: 0", own));
+    EXPECT(!data_has_split(cfg, SPLIT_VALID) && data_has_part(cfg, SPLIT_VALID));
+    cfg = config("    dataset_dir: embedded",
+                 "eval_dataset:\n  data_loader:\n    dataset_dir: no");
+    DataShape shape = {.rows = 1, .seq = 4, .step_rows = 1, .steps = 5};
+    EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_VALID, &shape), EXIT_DATA,
+                "test.yaml:6:18");
+    data_close(data_open_split(mem, cfg, SPLIT_TRAIN, &shape));
+    cfg = config("    dataset_dir: embedded",
+                 "eval_dataset:\n  data_loader: {type: MindDataset, dataset_dir: ''}");
+    EXPECT(!data_has_part(cfg, SPLIT_VALID));
+    EXPECT(cfg->n_notes == 1 && strstr(cfg->notes[0], "eval_dataset has no effect"));
+    arena_free(mem);
 }
 
 /* First and last token of a split that is read in order, labels included. */
@@ -224,25 +284,25 @@ TEST(two_keys_of_one_path) {
         write_text(yaml, arena_printf(mem, "base_config: base.yaml\n%s%s: b\n", section,
                                       name[k]));
         const Config *cfg = config_load(mem, yaml, 0, NULL);
-        EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+        EXPECT_FAIL(data_path_given(cfg, SPLIT_TRAIN), EXIT_CONFIG,
                     arena_printf(mem, "c.yaml:4:%d: error: both", k ? 18 : 16));
-        EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+        EXPECT_FAIL(data_path_given(cfg, SPLIT_TRAIN), EXIT_CONFIG,
                     arena_printf(mem, "given (%s: %s:3)", name[!k], base));
-        EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+        EXPECT_FAIL(data_path_given(cfg, SPLIT_TRAIN), EXIT_CONFIG,
                     arena_printf(mem, "hint: %s: null in %s takes", name[!k], yaml));
         write_text(yaml,
                    arena_printf(mem, "base_config: base.yaml\n%s%s: b\n    %s: null\n",
                                 section, name[k], name[!k]));
-        EXPECT_STR(data_path_given(config_load(mem, yaml, 0, NULL)), "b");
+        EXPECT_STR(data_path_given(config_load(mem, yaml, 0, NULL), SPLIT_TRAIN), "b");
     }
     write_text(yaml, arena_printf(mem, "%sdata_path: a\n", section));
     const Config *cfg = config_load(mem, yaml, 1, &flag);
-    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG, "command line:1:");
-    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+    EXPECT_FAIL(data_path_given(cfg, SPLIT_TRAIN), EXIT_CONFIG, "command line:1:");
+    EXPECT_FAIL(data_path_given(cfg, SPLIT_TRAIN), EXIT_CONFIG,
                 arena_printf(mem, "given (data_path: %s:3)", yaml));
-    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+    EXPECT_FAIL(data_path_given(cfg, SPLIT_TRAIN), EXIT_CONFIG,
                 arena_printf(mem, "hint: %s takes", undone));
-    EXPECT_STR(data_path_given(config_load(mem, yaml, 2, both)), "b");
+    EXPECT_STR(data_path_given(config_load(mem, yaml, 2, both), SPLIT_TRAIN), "b");
 }
 
 /* Told at the key that the failure is about. */

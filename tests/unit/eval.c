@@ -72,6 +72,16 @@ TEST(pytorch_logits) {
 
 /* ---- against validation ---- */
 
+/* The loss at the last step, as the run wrote it. */
+static double last_valid_loss(const char *run) {
+    const char *path = path_join(mem(), run, "valid.jsonl");
+    const char *last =
+        strstr(file_read(mem(), path, 1 << 20, NULL, EXIT_DATA), "{\"step\": 12,");
+    double loss = 0;
+    EXPECT(last && sscanf(last, "{\"step\": 12, \"valid_loss\": %lf", &loss) == 1);
+    return loss;
+}
+
 /* 28 samples of the valid part are seven batches of the run's four, none left over. */
 TEST(validation_of_the_run) {
     const char *text = evaluated_text("whole.txt", 5 * (28 * 16 + 1));
@@ -81,11 +91,7 @@ TEST(validation_of_the_run) {
                      "--eval_iters 100000 --eval_interval 4 "
                      "--callbacks.CheckpointMonitor.save_best True",
                      text));
-    const char *points =
-        file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 20, NULL, EXIT_DATA);
-    const char *last = strstr(points, "{\"step\": 12,");
-    double loss = 0;
-    EXPECT(last && sscanf(last, "{\"step\": 12, \"valid_loss\": %lf", &loss) == 1);
+    double loss = last_valid_loss(run);
     Evaluated e = evaluated(run);
     EXPECT(e.samples == 28 && e.tokens == 28 * 16 && e.bytes == e.tokens);
     EXPECT_NEAR(e.loss, loss, 1e-6 * loss);
@@ -100,6 +106,27 @@ TEST(validation_of_the_run) {
                                run, text));
     EXPECT(all.tokens == 5 * (28 * 16 + 1) - 1 && best.tokens == all.tokens);
     EXPECT(best.loss == all.loss); /* the last step is the best */
+}
+
+/* Samples that fill whole batches, so that validation takes all of them. */
+TEST(validation_on_data_of_its_own) {
+    const char *text = evaluated_text("train.txt", 40 * 16 + 1);
+    const char *other = evaluated_text("other.txt", 28 * 16 + 1);
+    const char *run = evaluated_run(
+        arena_printf(mem(), "--dataset_dir %s --eval_dataset_dir %s --eval_iters 100000",
+                     text, other));
+    SAID_EXPECT("other.txt: 28 samples");
+    double loss = last_valid_loss(run);
+    Evaluated e = evaluated(run);
+    EXPECT(e.samples == 28);
+    EXPECT_NEAR(e.loss, loss, 1e-6 * loss);
+    EXPECT(evaluated(arena_printf(mem(), "%s --data %s", run, other)).loss == e.loss);
+    Evaluated all = evaluated(arena_printf(mem(), "%s --split all", run));
+    EXPECT(all.samples == 40 && all.loss != e.loss);
+    EXPECT(evaluated(arena_printf(mem(), "%s --data %s", run, text)).loss == all.loss);
+    EXPECT(unlink(other) == 0);
+    RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "eval %s", run));
+    SAID_EXPECT("other.txt, which are the data");
 }
 
 /* A learning rate that spoils the model: the best one is not the last. A run that goes on

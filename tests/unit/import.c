@@ -274,6 +274,8 @@ static const struct {
         "2"),
     ACT(data_path, "", "a_text"),
     ACT(split, "--data-path a_text", "90,5,5"),
+    ACT(train_data_path, "", "a_text"),
+    ACT(valid_data_path, "--train-data-path a_text", "b_text"),
     ACT(data_cache_path, "--data-path a_text", "there"),
     ACT(save, "--save-interval 5", "there"),
     ACT(save_interval, "--save there --persistent-save-interval 7", "5"),
@@ -285,6 +287,20 @@ static const struct {
     ACT(profile_step_start, "--profile", "3"),
     ACT(profile_step_end, "--profile", "30"),
 };
+
+TEST(parts_with_data_of_their_own) {
+    const Config *c =
+        config_of("--train-data-path 1 a_text 3 b_text --valid-data-path c_text");
+    EXPECT(c->train_dataset_data_loader_type == LOADER_GPT_DATASET);
+    EXPECT_STR(c->train_dataset_data_loader_data_path.items[3], "b_text");
+    EXPECT_INT(c->train_dataset_data_loader_split.n, 0); /* all is train */
+    EXPECT_STR(c->eval_dataset_data_loader_data_path.items[0], "c_text");
+    c = config_of("--train-data-path a_text");
+    EXPECT_STR(c->train_dataset_data_loader_split.items[1], "0"); /* no validation */
+    REFUSED("--train-data-path a_text --data-path b_text", "leave these out");
+    REFUSED("--train-data-path a_text --split 90,5,5", "leave these out");
+    REFUSED("--valid-data-path a_text", "--train-data-path");
+}
 
 /* These act on files, on messages or on notes, and have tests of their own. */
 static const MegatronId elsewhere[] = {
