@@ -14,7 +14,6 @@
 #include "runtime/comm/comm.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 

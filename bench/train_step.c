@@ -13,7 +13,6 @@
 #include "passes/model/work.h"
 #include "runtime/core/peak.h"
 #include <math.h>
-#include <stdlib.h>
 
 enum { TIMED_STEPS = 2 };
 static const double mark = 0.55; /* share of the peak that a step must reach */

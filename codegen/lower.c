@@ -17,7 +17,7 @@ static int64_t carry_bytes(const Op *op, const Func *callee, int i) {
 static int64_t call_workspace(Lower *l, const Op *op) {
     const Func *callee = op_func(op);
     if (callee->role == ROLE_KERNEL) {
-        return kernel_workspace_bytes(l->mem, callee, l->threads, l->vl);
+        return kernel_workspace_bytes(l->mem, callee, l->threads);
     }
     int64_t bytes = 0;
     for (int i = 0, n = call_of(op).carry; i < n; i++)

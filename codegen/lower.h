@@ -102,7 +102,7 @@ int64_t lower_comm_workspace(Lower *l, const Op *op);
 
 /* lower_kernel.c */
 void lower_kernel(Lower *l, const Func *kernel);
-int64_t kernel_workspace_bytes(Arena *mem, const Func *kernel, int threads, int vl);
+int64_t kernel_workspace_bytes(Arena *mem, const Func *kernel, int threads);
 
 /* lower_map.c: the scalar function of a MAP op on whole vectors or on scalars. */
 typedef struct MapContext {

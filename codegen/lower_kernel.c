@@ -13,8 +13,7 @@
 /* Elements below which starting the threads costs more than they gain. */
 enum { SMALL_KERNEL = 1 << 13 };
 
-int64_t kernel_workspace_bytes(Arena *mem, const Func *kernel, int threads, int vl) {
-    (void)vl;
+int64_t kernel_workspace_bytes(Arena *mem, const Func *kernel, int threads) {
     int64_t bytes;
     Space s = space_of(mem, kernel);
     kernel_sums_at(&s, 0, &bytes);

@@ -4,7 +4,6 @@
  * them, so a wrong plan gives wrong numbers. */
 #include "ir/ir.h"
 #include "ir/placement.h"
-#include <math.h>
 
 /* Messages between stages that are on their way: what was sent, of every rank. */
 typedef struct Message {

@@ -158,7 +158,7 @@ int layout_copy(const Layout *l, int rank) {
 
 LayoutWalk layout_walk(const Layout *l, int rank) {
     const Type *t = &l->whole;
-    LayoutWalk w = {.l = l, .rank = rank, .row = 1, .box = 1};
+    LayoutWalk w = {.l = l, .row = 1, .box = 1};
     bool whole = true; /* all dimensions from d on */
     if (!layout_holds(l, rank)) return w;
     for (int d = t->rank - 1; d >= 0; d--) {

@@ -54,7 +54,6 @@ int layout_copy(const Layout *l, int rank);
  * none. Both grow from run to run. */
 typedef struct LayoutWalk {
     const Layout *l;
-    int rank;
     int64_t first[MAX_RANK], size[MAX_RANK]; /* the box; private, down to `more` */
     int64_t row;                             /* elements of a box that stay consecutive */
     int64_t box, part; /* elements of a box and of a part, per lead index */

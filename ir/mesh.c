@@ -3,7 +3,6 @@
  * order of their numbers in the stage. Which of all ranks one of a stage is, the mesh's order
  * says. */
 #include "ir/type.h"
-#include <stdlib.h>
 
 int mesh_ranks(const Mesh *m) {
     int n = 1;

@@ -1,6 +1,5 @@
 /* op.c - attributes of ops and of arguments. */
 #include "ir/ir.h"
-#include <stdlib.h>
 
 const char task_letter[TASK_KINDS + 1] = " FBIW";
 const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};

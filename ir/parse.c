@@ -1,7 +1,6 @@
 /* parse.c - reads the text of a module; the grammar is in docs/ir.md. */
 #include "ir/op_hooks.h"
 #include "ir/scan.h"
-#include <stdlib.h>
 
 enum {
     MAX_TEXT_BYTES = 64 << 20,

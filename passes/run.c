@@ -1,7 +1,6 @@
 /* run.c - runs passes by name; this file alone checks levels, verifies, dumps and
  * times. */
 #include "passes/passes.h"
-#include <errno.h>
 
 #define PASS(name, from, to, doc) {#name, pass_##name, from, to, doc},
 const Pass passtab[] = {

@@ -3,7 +3,6 @@
 #include "frontend/calibrate/calibrate.h"
 #include "passes/cost/message.h"
 #include "runtime/comm/comm.h"
-#include <math.h>
 
 /* ---- messages between two ranks ---- */
 

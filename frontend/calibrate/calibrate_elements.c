@@ -3,7 +3,6 @@
  * caches hold. Kernels of programs have one or two costly ops, which wait for each other, so
  * these have one. The operands of an op are read off its row. */
 #include "frontend/calibrate/calibrate.h"
-#include <ctype.h>
 
 enum { ROWS = 64, INNER = 1024 };
 

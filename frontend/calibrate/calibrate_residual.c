@@ -7,7 +7,6 @@
 #include "frontend/plan/plan.h"
 #include "runtime/comm/comm.h"
 #include <math.h>
-#include <stdlib.h>
 
 enum { WARM_STEPS = 2, STEPS = 7 };
 

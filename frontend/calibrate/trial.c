@@ -3,7 +3,6 @@
 #include "base/rng.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/rt.h"
-#include <stdlib.h>
 #include <sys/mman.h>
 
 enum { ALIGN = 4096, MOST_COPIES = 256, MOST_RUNS = 512, LEAST_RUNS = 3 };

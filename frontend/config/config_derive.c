@@ -172,6 +172,22 @@ static void derive_schedule(Config *cfg) {
     note_warmup(cfg);
 }
 
+/* One of the two is said over the list: of that the other is left, by its own name. */
+static void split_betas(Config *cfg, const char *const *beta, const TextList *l) {
+    ConfigState *state = cfg->state;
+    Setting *list = &state->settings[key_find("optimizer.betas")];
+    for (int i = 0; i < l->n; i++) {
+        int k = key_find(beta[i]);
+        Setting *one = &state->settings[k];
+        if (one->value) continue;
+        one->name = beta[i];
+        one->value = yaml_scalar(state->mem, l->items[i], list->value->at);
+        key_store(state->mem, &key_table[k], "optimizer.betas", one->value, cfg);
+    }
+    list->value = NULL;
+    key_store_text(state->mem, &key_table[key_find("optimizer.betas")], "[]", cfg);
+}
+
 /* [beta1, beta2] */
 static void derive_betas(void *context) {
     Config *cfg = context;
@@ -182,6 +198,10 @@ static void derive_betas(void *context) {
     if (l.n != ARRAY_LEN(beta))
         config_refuse(cfg, "optimizer.betas", NULL, "[0.9, 0.95]",
                       "betas has %d numbers, not two", l.n);
+    for (int i = 0; i < l.n; i++)
+        if (given(cfg, beta[i]) &&
+            config_height(cfg, beta[i]) > config_height(cfg, "optimizer.betas"))
+            return split_betas(cfg, beta, &l);
     for (int i = 0; i < l.n; i++) {
         YamlNode *number = yaml_scalar(cfg->state->mem, l.items[i], s->value->at);
         if (given(cfg, beta[i]))

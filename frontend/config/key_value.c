@@ -1,6 +1,5 @@
 /* key_value.c - how values of each type of the key table are read and written. */
 #include "frontend/config/key.h"
-#include <math.h>
 #include <stdlib.h>
 
 const char *key_kind_name(KeyKind kind) {

@@ -4,7 +4,6 @@
 #include "frontend/config/options_print.h"
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 
 /* name[n] is a row's, but for '-' and '_'. */

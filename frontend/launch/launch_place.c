@@ -54,7 +54,7 @@ static void seat_ranks(Arena *mem, Placement *p, const char *file, const char *t
     for (int r = p->slots; r < p->ranks; r++) p->host[r] = p->host[r - p->slots];
 }
 
-/* ---- */
+/* ---- which hosts are there ---- */
 
 static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -5,7 +5,6 @@
 #include "runtime/comm/comm.h"
 #include "runtime/store/safetensors.h"
 
-#define MODEL  "model.model_config."
 #define BATCH  "runner_config.batch_size"
 #define PARTS  "micro_batch_interleave_num"
 #define LOADER "train_dataset.data_loader."

@@ -10,7 +10,6 @@ enum { ALL = INT32_MAX };
 
 /* What a key says: of so many layers of each chunk, or names. */
 typedef struct Choice {
-    const char *key;
     const char *names; /* NULL: none */
     int64_t *layers;   /* ALL: all that are left */
     int n;             /* 1: the same for every chunk */
@@ -44,16 +43,15 @@ static int64_t chunks_of(const Strategy *s) {
     return MAX(s->stages, 1) * MAX(s->chunks, 1);
 }
 
-static Choice same_for_all(const Reader *r, const char *key, int64_t layers) {
-    Choice c = {.key = key, .layers = NEW_ARRAY(r->mem, int64_t, 1), .n = 1};
+static Choice same_for_all(const Reader *r, int64_t layers) {
+    Choice c = {.layers = NEW_ARRAY(r->mem, int64_t, 1), .n = 1};
     c.layers[0] = layers;
     return c;
 }
 
 static Choice counts_of(const Reader *r, const char *key, const TextList *l) {
     int64_t chunks = chunks_of(r->s);
-    Choice c = {
-        .key = key, .layers = NEW_ARRAY(r->mem, int64_t, (size_t)l->n), .n = l->n};
+    Choice c = {.layers = NEW_ARRAY(r->mem, int64_t, (size_t)l->n), .n = l->n};
     if (l->n != 1 && l->n != chunks)
         config_refuse(r->cfg, key, NULL,
                       "one number for every chunk, or one for each in the order of the "
@@ -68,7 +66,7 @@ static Choice counts_of(const Reader *r, const char *key, const TextList *l) {
 static Choice choice_of(const Reader *r, const char *key, const TextList *l, bool named,
                         const char *behind) {
     int on = config_switch(l), numbers = numbers_of(l);
-    if (on >= 0) return same_for_all(r, key, on ? ALL : 0);
+    if (on >= 0) return same_for_all(r, on ? ALL : 0);
     if (numbers == l->n) return counts_of(r, key, l);
     if (numbers || !named)
         config_refuse(r->cfg, key, NULL,
@@ -77,7 +75,7 @@ static Choice choice_of(const Reader *r, const char *key, const TextList *l, boo
                           : "True, auto, a number of first layers, or a list of one for "
                             "each chunk in the order of the model",
                       "%s cannot be \"%.100s\"", key + strlen(RC), joined(r->mem, l, ""));
-    Choice c = same_for_all(r, key, ALL);
+    Choice c = same_for_all(r, ALL);
     c.names = joined(r->mem, l, behind);
     return c;
 }

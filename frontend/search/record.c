@@ -2,7 +2,6 @@
  * the rest, which is JSON. */
 #include "frontend/search/record.h"
 #include "base/json.h"
-#include <errno.h>
 #include <math.h>
 
 #define MARK "stator search record 1"

@@ -1,6 +1,5 @@
 /* report.c - see report.h: for people. */
 #include "frontend/search/report.h"
-#include <math.h>
 
 enum { TOP_SHOWN = 12, FRONT_SHOWN = 12 };
 

@@ -7,7 +7,6 @@
 #include "frontend/search/automatic.h"
 #include "frontend/simulate/seconds.h"
 #include "frontend/simulate/simulate.h"
-#include <errno.h>
 
 typedef struct Given {
     Arena *mem;

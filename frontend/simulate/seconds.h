@@ -11,7 +11,7 @@ enum { SECONDS_MOST_RANKS = 1 << 17, SECONDS_MOST_STEPS = 10000, SECONDS_WAITED_
 
 /* Where a rank of all is. */
 typedef struct RankPlace {
-    int rank, stage, of_stage, host;
+    int stage, of_stage, host;
 } RankPlace;
 
 /* A rank or a link that others wait for. */

@@ -8,7 +8,7 @@ static int axes_sets(const Seconds *s) {
 }
 
 RankPlace seconds_place(const Seconds *s, int rank) {
-    RankPlace p = {.rank = rank, .host = rank / s->host_ranks};
+    RankPlace p = {.host = rank / s->host_ranks};
     mesh_place(s->program.parts.mesh, s->program.parts.stages, rank, &p.stage,
                &p.of_stage);
     return p;

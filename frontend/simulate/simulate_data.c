@@ -4,7 +4,6 @@
 #include "base/rng.h"
 #include "frontend/config/data_open.h"
 #include "frontend/simulate/simulate.h"
-#include <math.h>
 #include <stdlib.h>
 
 /* Streams of random numbers. */

@@ -7,7 +7,6 @@
 #include "frontend/search/automatic.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
-#include <errno.h>
 
 static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
     if (!p->pipe)

@@ -6,7 +6,6 @@
 #include "runtime/core/stop_signal.h"
 #include "runtime/data/preprocess.h"
 #include "runtime/run/metrics.h"
-#include <stdlib.h>
 #include <unistd.h>
 
 enum { BAD_LINES_SHOWN = 20, BAD_LINES_DEFAULT = 100 };

@@ -162,10 +162,6 @@ static void add_list(Megatron *m, MegatronId id, const char *key) {
     megatron_add(m, key, "%s", t.s);
 }
 
-bool megatron_has_data(const Megatron *m) {
-    return GIVEN(m, data_path) || GIVEN(m, train_data_path) || GIVEN(m, valid_data_path);
-}
-
 /* Data of each part, which Megatron-LM takes instead of --data-path and --split. */
 static void add_parts(Megatron *m) {
     if (GIVEN(m, data_path) || GIVEN(m, split))

@@ -164,6 +164,10 @@ static void add_end(Megatron *m, const TokenizerSpec *s) {
                          "document: write " DATA "eod");
 }
 
+bool megatron_has_data(const Megatron *m) {
+    return GIVEN(m, data_path) || GIVEN(m, train_data_path) || GIVEN(m, valid_data_path);
+}
+
 void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s) {
     TokenizerSpec files = files_of(m);
     int64_t to = times_capped(COUNT(m, make_vocab_size_divisible_by, 128), s->tp);

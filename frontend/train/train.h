@@ -61,8 +61,10 @@ typedef struct Train {
     TrainSlots at;
     Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
-    struct Samples *samples;  /* NULL: none */
-    CkptTensor *tensor; /* parameters and optimizer states in the program's memory */
+    const char
+        *valid_source; /* in words, where validation has data of its own; else NULL */
+    struct Samples *samples; /* NULL: none */
+    CkptTensor *tensor;      /* parameters and optimizer states in the program's memory */
     int ntensor;
     double peak_flops; /* of this machine, 0: not asked */
     int64_t parameters;
@@ -211,8 +213,6 @@ typedef struct ValidPart {
     int64_t batches; /* that are taken of it */
 } ValidPart;
 void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every);
-/* Which data validation has, where they are its own. */
-void valid_say_data(const Train *t);
 void valid_start(
     Train *t); /* drops points after the resumed step, also without validation */
 /* Before the first step, when data may fail: what follows the step that is loaded and was not

@@ -2,7 +2,6 @@
 #include "frontend/config/commands.h"
 #include "frontend/train/train.h"
 #include "runtime/run/step_lines.h"
-#include <errno.h>
 #include <math.h>
 
 static const char *points_path(const Train *t, Arena *mem) {

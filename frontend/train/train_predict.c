@@ -6,8 +6,6 @@
 #include "frontend/train/train.h"
 #include "passes/estimate/step_seconds.h"
 #include "runtime/comm/comm.h"
-#include <errno.h>
-#include <stdlib.h>
 
 enum { STEPS_KEPT = 4096 };
 

@@ -6,7 +6,6 @@
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/store/ckpt_files.h"
-#include <errno.h>
 
 enum { MOST_BYTES = 16 << 20 };
 

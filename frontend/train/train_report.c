@@ -303,7 +303,7 @@ void report_header(Train *t) {
     if (comm_rank() != 0) return;
     say_model(t);
     say_work(t);
-    valid_say_data(t);
+    if (t->valid_source) report_say(t, "validation %s", t->valid_source);
     report_say(t,
                "machine    %d rank%s of %d threads, measured %s peak %s: "
                "mfu is the share "

@@ -11,7 +11,6 @@
 #include "runtime/run/step_lines.h"
 #include "runtime/text/prompt.h"
 #include "runtime/text/sampler.h"
-#include <errno.h>
 #include <unistd.h>
 
 typedef struct SampleText {

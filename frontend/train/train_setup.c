@@ -10,7 +10,6 @@
 #include "runtime/comm/comm.h"
 #include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
-#include <math.h>
 
 /* ---- data ---- */
 
@@ -271,6 +270,11 @@ static ValidPart open_valid(Train *t) {
     if (batches < 1) refuse_valid(t->job.cfg, look.data);
     note_repeated(t, look.data, batches, "valid");
     ranks_agree_data(t, look.data, batches);
+    if (data_is_own(t->job.cfg, SPLIT_VALID))
+        t->valid_source = arena_printf(
+            t->mem, "%s: %s samples, of which %lld batches of %lld are taken",
+            look.data->path, human((double)look.data->samples, "").s, (long long)batches,
+            (long long)look.data->batch);
     return (ValidPart){look.data, batches};
 }
 

@@ -3,7 +3,6 @@
  * batches of other data; every time the same ones. Points go to valid.jsonl in the run
  * folder, one JSON object a line. */
 #include "frontend/config/commands.h"
-#include "frontend/config/data_open.h"
 #include "frontend/train/evaluator.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
@@ -50,14 +49,6 @@ static void take_loss(void *context, const Evaluator *e, int64_t row, double wei
 
 /* Mean over the counted labels of the first batches, as training counts its loss; 0 when
  * there are none. Of nothing when data fail. */
-void valid_say_data(const Train *t) {
-    const Data *d = t->valid ? t->valid->valid.data : NULL;
-    if (!d || !data_is_own(t->job.cfg, SPLIT_VALID)) return;
-    report_say(t, "validation %s: %s samples, of which %lld batches of %lld are taken",
-               d->path, human((double)d->samples, "").s,
-               (long long)t->valid->valid.batches, (long long)d->batch);
-}
-
 static double mean_loss(const Train *t, Validation *v, const ValidPart *part) {
     Mean m = {0};
     for (int64_t k = 0; k < part->batches; k++) {

@@ -2,7 +2,6 @@
  * depend on the rank. */
 #include "ir/op_hooks.h"
 #include "ir/tensor_fast.h"
-#include <stdlib.h>
 
 static Axes axes_of(const Op *op) {
     const Attr *a = op_attr(op, "axis");

@@ -19,7 +19,7 @@ typedef struct Ring {
     const char *axis, *attrs; /* of the ring; of the attention ops */
     int64_t n, rows;          /* ranks; rows of a chunk */
     int first;                /* CHUNKS within documents, else 0 */
-    Type q, k, o, lse;        /* of a chunk */
+    Type q, o, lse;           /* of a chunk */
 } Ring;
 
 static Type chunk_type(const Type *t) {
@@ -295,7 +295,6 @@ static void local_ring(Local *l, Axes axes, const Type *whole) {
     if (p > 0 || window)
         r.attrs = bfmt(&l->b, "%s; of=\"%s\"", r.attrs, type_text(mem, mesh, whole));
     r.q = r.o = chunk_type(&op->in[0]->ty);
-    r.k = chunk_type(&op->in[1]->ty);
     r.lse = r.q;
     r.lse.rank = 3;
     r.lse.dt = dtype_sum(r.q.dt);

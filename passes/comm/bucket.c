@@ -130,14 +130,22 @@ static Op *partner(Op *a, const Bucket *k, Op **before) {
     return NULL;
 }
 
+static bool is_collective(const Op *op) {
+    return (optab[op->kind].flags & F_COMM) != 0;
+}
+
 static void bucket_func(Func *f, const Bucket *k) {
     func_number(f);
-    for (Op *op = f->first; op; op = op->next) {
-        if (!(optab[op->kind].flags & F_COMM)) continue;
-        for (Op *before, *b; (b = partner(op, k, &before));) {
+    for (Op *op = f->first, *next; op; op = next) {
+        Op *above = op->prev;
+        bool joined = false;
+        for (Op *before, *b; is_collective(op) && (b = partner(op, k, &before));) {
             op = merge(op, b, before);
             func_number(f);
+            joined = true;
         }
+        /* one that met another further down leaves those between to be looked at */
+        next = !joined ? op->next : above ? above->next : f->first;
     }
 }
 

@@ -79,14 +79,13 @@ static int aligned_on_host(const Mesh *mesh, int stages, Axes axes, int host) {
 typedef struct Hosts {
     Arena *mem;
     const Mesh *mesh;
-    int ranks, stages, host;
+    int ranks, host;
     int *at;    /* by stage and rank of the stage */
     int *count; /* by host: 0 but while members are counted */
 } Hosts;
 
 static Hosts hosts_of(const Machine *m, const Mesh *mesh, int stages) {
     Hosts h = {.mem = arena_new(), .mesh = mesh, .ranks = mesh_ranks(mesh)};
-    h.stages = stages;
     h.host = machine_host_ranks(m, h.ranks * stages);
     size_t all = (size_t)h.ranks * (size_t)stages;
     h.at = NEW_ARRAY(h.mem, int, all);

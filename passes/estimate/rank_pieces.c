@@ -1,6 +1,5 @@
 /* rank_pieces.c - see rank_pieces.h. */
 #include "passes/estimate/rank_pieces.h"
-#include <math.h>
 
 /* ---- jitter and lateness ---- */
 

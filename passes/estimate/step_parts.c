@@ -1,6 +1,5 @@
 /* step_parts.c - see step_parts.h. */
 #include "passes/estimate/step_parts.h"
-#include <math.h>
 
 /* ---- messages ---- */
 

@@ -75,7 +75,6 @@ static void mark_all(LayerGraph *g, Module *m) {
     Op *loop = loop_of_model(m, &model);
     if (!loop) fail(EXIT_CONFIG, "module @%s has no loop over layers to split", m->name);
     const Call c = call_of(loop);
-    g->layers = (double)c.times;
     for (int i = 0; i < loop->nin; i++) {
         Value *v = loop->in[i], *arg = c.f->arg[i];
         bool param =

@@ -105,7 +105,6 @@ typedef struct LayerGraph {
     LayerReturn *ret;
     int nrets, ret_cap;
     int ranks;
-    double layers;    /* runs of the loop */
     double micro;     /* micro-batches of a step */
     double states;    /* bytes of the optimizer over those of a parameter */
     double copies;    /* bytes of a parameter with gradient and states, over its own */

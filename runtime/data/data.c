@@ -2,7 +2,6 @@
 #include "runtime/data/data.h"
 #include "runtime/core/map_guard.h"
 #include "runtime/data/data_reader.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

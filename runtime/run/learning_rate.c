@@ -1,4 +1,4 @@
-/* learning_rate.c - learning rates and weight decays; see schedule.h. */
+/* learning_rate.c - learning rates and weight decays; see learning_rate.h. */
 #include "runtime/run/learning_rate.h"
 #include <math.h>
 
@@ -40,10 +40,10 @@ double learning_rate_at(const RateSchedule *s, int64_t step) {
     if (s->kind == RATE_CONSTANT) return s->rate;
     if (clock > s->total_steps) clock = s->total_steps;
     bool after = step - 1 > s->total_steps;
-    int64_t span = MAX(s->total_steps - warm, 1);
-    double x = MIN((double)(clock - warm) / (double)span, 1),
-           drop = s->rate - s->rate_end;
-    x = MAX(x, 0);
+    int64_t span = s->total_steps - warm;
+    /* without steps to decay in it is at its end */
+    double x = span > 0 ? (double)(clock - warm) / (double)span : 1;
+    double drop = s->rate - s->rate_end;
     switch (s->kind) {
     case RATE_LINEAR:
         return s->rate_end + drop * (1 - x);

@@ -2,7 +2,6 @@
 #include "runtime/text/along.h"
 #include "runtime/text/tokenizer.h"
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 

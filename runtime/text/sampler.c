@@ -122,7 +122,7 @@ static double penalized(const Sampler *s, int i, double x) {
 
 /* Fills s->score, the best one being 0. */
 static void score_all(Sampler *s, const float *logits) {
-    double best = -INFINITY, temperature = s->set.greedy ? 1 : s->set.temperature;
+    double best = -INFINITY, temperature = s->set.temperature;
     for (int i = 0; i < s->vocab; i++) {
         s->score[i] = penalized(s, i, logits[i]);
         best = MAX(best, s->score[i]);

@@ -2,7 +2,6 @@
 #include "base/base.h"
 #include "../test.h"
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 

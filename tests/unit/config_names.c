@@ -54,6 +54,10 @@ TEST(flags_and_files_go_over_what_is_said_in_other_words) {
     static const char *const of[][4] = {
         {"optimizer: {beta1: 0.5, beta2: 0.5}", "--optimizer.betas=[0.9,0.98]",
          "optimizer.beta2", "0.98"},
+        {"optimizer: {betas: [0.5, 0.6]}", "--optimizer.beta1=0.9", "optimizer.beta1",
+         "0.9"},
+        {"optimizer: {betas: [0.5, 0.6]}", "--optimizer.beta1=0.9", "optimizer.beta2",
+         "0.6"},
         {"model: {model_config: {tie_word_embeddings: True}}",
          "--model.model_config.untie_embeddings_and_output_weights=True",
          "model.model_config.tie_word_embeddings", "False"},

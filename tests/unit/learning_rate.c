@@ -76,7 +76,7 @@ TEST(linear_and_polynomial) {
     EXPECT_NEAR(learning_rate_at(&p, 11), 0.2 + 0.8 * 0.5, 1e-15);
     EXPECT(learning_rate_at(&p, 13) == 0.2 && learning_rate_at(&p, INT64_MAX) == 0.2);
     s.warmup_steps = s.total_steps = 3; /* no room to decay */
-    RATES(&s, 0, 1 / 3., 2 / 3., 1, .2 + .8, 1);
+    RATES(&s, 0, 1 / 3., 2 / 3., .2, .2);
 }
 
 TEST(cosine) {
@@ -150,6 +150,22 @@ TEST(a_rate_that_ends_where_it_begins) {
         learning_rate_check(&s);
         for (int step = 5; step < 16; step++)
             EXPECT_NEAR(learning_rate_at(&s, step), s.rate, 1e-15);
+    }
+}
+
+/* Behind the end of the decay it is lr_end, also where the warm-up takes all of it. */
+TEST(warmup_up_to_the_end_of_the_decay) {
+    static const RateKind kinds[] = {RATE_LINEAR, RATE_COSINE, RATE_POLYNOMIAL,
+                                     RATE_COSINE_RESTARTS, RATE_INVERSE_SQRT};
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        RateSchedule s = base(kinds[i]);
+        s.warmup_steps = s.total_steps = 4;
+        s.rate_end = s.rate / 10;
+        learning_rate_check(&s);
+        test_at("%s", learning_rate_name[kinds[i]]);
+        EXPECT_NEAR(learning_rate_at(&s, 4), s.warmup_rate_init + 0.75 * s.rate, 1e-15);
+        for (int step = 6; step < 16; step++)
+            EXPECT_NEAR(learning_rate_at(&s, step), s.rate_end, 1e-15);
     }
 }
 

@@ -2,7 +2,7 @@
  * is f64 when gradients and expansions are checked, f32, bf16 or f16 else, `S[...]` what that is
  * summed in; odd sizes on purpose.
  * Arguments of a float type are differentiated; names steer the numbers they get (see
- * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
+ * fill_argument in op_programs.h): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
  * 4, lab* labels of 4 classes or -1, first* up to the place in
  * the row, zero* 0, off* the offset 2, later* 4, back* -2, lost* -1000, far* the largest
  * integer, far_back* -70, all others in (-1, 1); table* is no parameter. In collectives

@@ -230,8 +230,6 @@ static const char *const of_text[] = {
     "strcmp(a->rule->text, b->rule->text)",         /* the same */
     "!strcmp(word, \"-\")",                         /* seed: the user's placement */
     "arg_str(entry, i, \"like\", \"\"), p->name",   /* memcheck: refers to an argument */
-    "!strcmp(list[i].text, one->text)",             /* share: equal functions */
-    "strcmp(all->kernel[i].text, text)",            /* fuse: equal kernels */
     "strcmp(generators[k].is.name, name)",          /* schedule: what a user writes */
     "!strcmp(k->name, name)", /* layer: values that one entry of the user places */
     "a && b ? !strcmp(a, b) : a == b",    /* made_again: equal policies */

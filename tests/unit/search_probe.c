@@ -3,7 +3,6 @@
 #include "../test.h"
 #include "frontend/config/config_state.h"
 #include "frontend/search/search_state.h"
-#include <math.h>
 
 static Search *search_of(Arena *mem, const char *type, const char *optimizer,
                          const Machine *m, int ranks) {

@@ -1,6 +1,5 @@
 /* Seconds of steps of hand-made programs on hand-made machines, against arithmetic on paper. */
 #include "hand_machine.h"
-#include <math.h>
 
 TEST(a_product_takes_its_flops_or_its_bytes) {
     Machine m = slow_machine(1);

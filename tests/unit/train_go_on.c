@@ -2,7 +2,6 @@
  * that it has used: with next to no learning rate the losses tell which these are. */
 #include "ranks.h"
 #include "runtime/data/indexed_write.h"
-#include <math.h>
 
 TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
