@@ -143,7 +143,8 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
 
 bool choice_is_like(const Choice *c, const Extra *e) {
     return c->batch == e->batch && c->pp == e->pp && c->zero == e->zero &&
-           c->schedule == e->schedule && c->chunks == e->chunks && c->alone == e->alone;
+           c->schedule == e->schedule && c->chunks == e->chunks &&
+           c->layers == e->layers && c->alone == e->alone;
 }
 
 static Extra *find_extra(const Search *s, const Choice *c) {
@@ -162,6 +163,7 @@ Extra *choice_extra(Search *s, const Choice *c) {
                  .zero = c->zero,
                  .schedule = c->schedule,
                  .chunks = c->chunks,
+                 .layers = c->layers,
                  .alone = c->alone,
                  .slower = 1,
                  .next = p->extra};
@@ -327,7 +329,7 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
 }
 
 /* Sets how many layers of each chunk of the stage are made again, and *bytes with so many; false:
- * however many, they do not fit. */
+ * they do not fit, and *bytes are those with all. */
 static bool set_remade(Search *s, Choice *c, const StageBytes *b, int stage,
                        double *bytes) {
     ChunkTimes *t = &s->times;
@@ -341,6 +343,7 @@ static bool set_remade(Search *s, Choice *c, const StageBytes *b, int stage,
         sum += t->again[i];
         c->remade = MAX(c->remade, t->again[i]);
     }
+    if (same < 0) *bytes = bytes_with(s, c, b, b->layers);
     if (same >= 0 && sum > 0) *bytes = bytes_with(s, c, b, sum / c->chunks);
     return same >= 0;
 }

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Strategies that are planned at most, and where none of them fits. */
-enum { MOST_PLANS = 256, MOST_UNFIT = 1024 };
+/* Strategies that are planned at most, where none of them fits, and then of the smallest. */
+enum { MOST_PLANS = 256, MOST_UNFIT = 1024, MOST_SMALLEST = 32 };
 
 static void hash_flags(const Verified *v, char keys[33]) {
     Arena *own = arena_new();
@@ -151,7 +151,7 @@ static bool any_fits(const SearchResult *r) {
 }
 
 static bool is_full(const SearchResult *r) {
-    return r->ntop >= (any_fits(r) ? MOST_PLANS : MOST_UNFIT);
+    return r->ntop >= (any_fits(r) && !r->by_bytes ? MOST_PLANS : MOST_UNFIT);
 }
 
 /* Plans it, unless the same has been; NULL: there is no room for it. */
@@ -159,7 +159,7 @@ static const Verified *plan_anew(SearchSpace *b, const Choice *c) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Verified *v = find_verified(s, r, c);
-    if (v || r->ntop == MOST_UNFIT) return v;
+    if (v || r->ntop == MOST_UNFIT + 2 * MOST_SMALLEST) return v;
     v = &r->top[r->ntop++];
     verify(s, c, v);
     search_tell(s, r->top, r->ntop);
@@ -284,6 +284,72 @@ static void plan_unfit_again(SearchSpace *b) {
     }
 }
 
+/* ---- where the fastest do not fit ---- */
+
+/* The choice with as many layers made again as may be, and nothing that plans of others had more;
+ * false: it does not fit by its pieces. *least: its bytes by them. */
+static bool as_small(Search *s, const Choice *of, Choice *c, double *least) {
+    double room = choice_room(s, of);
+    *c = *of;
+    c->apart = true;
+    c->extra_bytes = room;
+    search_seconds(s, c);
+    *least = c->bytes - room;
+    if (of->remade == -2 || !(*least <= room)) return false;
+    c->extra_bytes = s->fixed[KNOB_RECOMPUTE] < 0 ? (room - *least) * (1 - 1e-9) : 0;
+    search_seconds(s, c);
+    return c->remade >= 0;
+}
+
+typedef struct Small {
+    Choice c;
+    double bytes; /* by its pieces */
+} Small;
+
+static int by_small(const void *a, const void *b) {
+    const Small *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->c.number - y->c.number;
+}
+
+/* Of each way to split a layer, whose pieces are wrong by the same, the smallest, in the order of
+ * their bytes. */
+static Small *smallest(const SearchSpace *b, int *n) {
+    Search *s = b->s;
+    Small *of = NEW_ARRAY(s->mem, Small, (size_t)s->nprobes + 1);
+    *n = 0;
+    for (int k = 0; k < s->nprobes; k++) of[k].bytes = INFINITY;
+    for (int i = 0; i < b->n; i++) {
+        Small one;
+        Small *least = &of[b->by[i]->probe];
+        if (as_small(s, b->by[i], &one.c, &one.bytes) && by_small(&one, least) < 0)
+            *least = one;
+    }
+    for (int k = 0; k < s->nprobes; k++)
+        if (isfinite(of[k].bytes)) of[(*n)++] = of[k];
+    qsort(of, (size_t)*n, sizeof *of, by_small);
+    return of;
+}
+
+/* What plans have more than their pieces counts for all that are like them, so a search by seconds
+ * may go through thousands before one fits. The smallest are planned until one does, without
+ * overlap too, which takes memory that pieces do not know of. */
+static void plan_smallest(SearchSpace *b) {
+    Search *s = b->s;
+    int n;
+    const Small *of = smallest(b, &n);
+    bool may_alone = s->overlap && s->fixed[KNOB_OVERLAP] < 0;
+    b->r->by_bytes = true;
+    for (int i = 0; i < MIN(n, MOST_SMALLEST); i++)
+        for (int alone = 0; alone <= (may_alone && s->o.ranks > of[i].c.pp); alone++) {
+            Choice c = of[i].c;
+            if (any_fits(b->r) || !search_goes_on(s)) return;
+            c.alone |= alone;
+            const Verified *v = plan_anew(b, &c);
+            if (v && v->fits) plan_between(b, 0, &c);
+        }
+}
+
 static const char *why_all_refused(const SearchResult *r) {
     for (int i = 0; i < r->ntop; i++)
         if (!r->top[i].why) return NULL;
@@ -296,9 +362,10 @@ void space_plan(SearchSpace *b) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);
-    r->top = NEW_ARRAY(s->mem, Verified, MOST_UNFIT);
+    r->top = NEW_ARRAY(s->mem, Verified, MOST_UNFIT + 2 * MOST_SMALLEST);
     for (bool again = true; again && !is_full(r);) {
         if (!search_goes_on(s) && any_fits(r)) break;
+        if (r->ntop >= MOST_PLANS && !any_fits(r) && !r->by_bytes) plan_smallest(b);
         int n = space_fastest(b, top, s->o.tops);
         again = false;
         for (int i = 0; i < n && !again && !is_full(r); i++) {
@@ -316,6 +383,7 @@ void space_plan(SearchSpace *b) {
         }
     }
     r->gave_up = is_full(r);
+    if (!any_fits(r) && !r->by_bytes) plan_smallest(b);
     if (any_fits(r) && s->fixed[KNOB_RECOMPUTE] < 0) plan_unfit_again(b);
     plan_all_inside(b);
     r->planned = r->ntop;

@@ -36,7 +36,7 @@ typedef struct Pieces {
  * What is made of other micro-batches lies in memory otherwise, so nothing is concluded from
  * one to another. */
 typedef struct Extra {
-    int batch, pp, zero, schedule, chunks;
+    int batch, pp, zero, schedule, chunks, layers;
     bool alone;
     double bytes;
     double slower;           /* seconds over those of the pieces, 1 at least */

@@ -71,6 +71,62 @@ TEST_LIMIT(fewer_free_keys_find_nothing_faster, 120) {
     }
 }
 
+/* A model of few layers, of which the stages have two and one. What a plan of the balanced list takes
+ * too much says nothing of the even one, and no other one fits. */
+TEST(an_even_split_fits_where_a_balanced_one_does_not) {
+    const char *path = temp("even.yaml");
+    write_text(
+        path,
+        "model:\n  model_config: {type: LlamaConfig, vocab_size: 256, seq_length: 64, "
+        "hidden_size: 48, num_layers: 4, num_heads: 3, n_kv_heads: 1}\n"
+        "runner_config: {batch_size: 1}\n"
+        "parallel_config: {micro_batch_num: 8}\ncontext: {threads: 1}\n");
+    Arena *mem = arena_new();
+    char *flag[] = {machine_flag(mem, 1),
+                    "--parallel_config.pipeline_stage=3",
+                    "--parallel_config.context_parallel=2",
+                    "--parallel_config.context_parallel_algo=megatron_cp_algo",
+                    "--parallel_config.optimizer_shard=True",
+                    "--parallel.parallel_optimizer_config.optimizer_level=level1",
+                    "--runner_config.batch_size=24",
+                    "--parallel.pipeline_config.pipeline_scheduler=zero_bubble_h1",
+                    "--recompute_config.recompute=False",
+                    "--context.max_device_memory=61231KB"};
+    SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 6);
+    SearchResult r = search_run(mem, &o);
+    EXPECT(r.ntop > 0 && r.top[0].c.layers == LAYERS_EVEN);
+    arena_free(mem);
+}
+
+/* A small model with a large vocabulary, most of whose memory pieces do not know of: of all that are fast
+ * none fits. */
+TEST_LIMIT(the_smallest_is_planned_where_many_do_not_fit, 120) {
+    const char *path = temp("vocabulary.yaml"), *machine = temp("machine.yaml");
+    write_text(
+        path,
+        "model:\n  model_config: {type: GPT2Config, vocab_size: 5003, seq_length: 32, "
+        "hidden_size: 32, num_layers: 6, num_heads: 2}\n"
+        "runner_config: {batch_size: 6}\n"
+        "parallel_config: {micro_batch_num: 8}\ncontext: {threads: 1}\n");
+    write_text(machine,
+               "name: small\ncores: 16\nop_start_us: 2\n"
+               "links:\n  host: {start_us: 5, gbytes: 100}\n"
+               "  network: {start_us: 20, gbytes: 12}\n"
+               "ranks:\n- ranks: 1\n  threads: 1\n  f32_gflops: 5000\n"
+               "  bf16_gflops: 50\n  memory: {bytes: [1e6, 1e8], gbytes: [100, 50]}\n");
+    Arena *mem = arena_new();
+    char *flag[] = {arena_printf(mem, "--context.machine=%s", machine),
+                    "--parallel_config.pipeline_stage=1",
+                    "--parallel_config.context_parallel=1", "--parallel.overlap=auto",
+                    "--context.max_device_memory=52655KB"};
+    SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 4);
+    SearchResult r = search_run(mem, &o);
+    printf("  %d planned, %s\n", r.planned,
+           r.by_bytes ? "the smallest too" : "by seconds");
+    EXPECT(r.by_bytes && r.ntop > 0 && !r.gave_up);
+    arena_free(mem);
+}
+
 static double planned(const char *path, int nth, const char *overlap, int replicas) {
     Arena *mem = arena_new();
     char *flag[] = {machine_flag(mem, nth),
