@@ -113,8 +113,8 @@ typedef struct SearchResult {
     int probes, planned;
     double room_bytes; /* that a plan may have; INFINITY */
     bool stopped;      /* by the user, before it was done */
-    bool by_bytes;               /* the smallest were planned, as no other fitted */
-    bool gave_up;                /* there were more to plan than it plans */
+    bool by_bytes;     /* the smallest were planned, as no other fitted */
+    bool gave_up;      /* there were more to plan than it plans */
     const char *why;   /* all that were planned were refused, the first for this; NULL */
 } SearchResult;
 
