@@ -1,6 +1,7 @@
 /* mpi.h - for tests of several ranks: starts a program under mpirun and waits for it. */
 #ifndef STATOR_TESTS_MPI_H
 #define STATOR_TESTS_MPI_H
+#include "mem.h"
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,12 +14,6 @@
 
 enum { MPI_WORDS = 96 };
 
-static Arena *mpi_arena(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
-
 /* What Open MPI needs to know in a container, as root, on fewer cores than ranks. A
  * program that is started for a test must not see the settings of a launcher around the
  * tests. */
@@ -29,8 +24,7 @@ static void mpi_environment(void) {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
     setenv("OMPI_MCA_orte_base_help_aggregate", "0", 1);
     /* Open MPI keeps memory until the end. */
-    setenv("ASAN_OPTIONS",
-           arena_printf(mpi_arena(), "%s:detect_leaks=0", asan ? asan : ""), 1);
+    setenv("ASAN_OPTIONS", arena_printf(mem(), "%s:detect_leaks=0", asan ? asan : ""), 1);
     unsetenv("SLURM_PROCID");
     /* Code has the same results either way (jit_levels), and half of the time of a run of ranks
      * is LLVM's. */
@@ -38,12 +32,12 @@ static void mpi_environment(void) {
 }
 
 static const char *mpi_output_path(void) {
-    return path_join(mpi_arena(), temp_dir(), "mpi-output.txt");
+    return path_join(mem(), temp_dir(), "mpi-output.txt");
 }
 
 /* What the last program said, on stdout and stderr of all ranks. */
 static const char *mpi_said(void) {
-    return file_read(mpi_arena(), mpi_output_path(), 1 << 26, NULL, EXIT_DATA);
+    return file_read(mem(), mpi_output_path(), 1 << 26, NULL, EXIT_DATA);
 }
 
 /* Is there an mpirun? */
@@ -87,7 +81,7 @@ static int mpi_wait(pid_t pid) {
 
 /* Runs a command line as it is, without mpirun; its exit code. */
 static int mpi_run_alone(const char *command) {
-    return mpi_wait(mpi_start_words(arena_strdup(mpi_arena(), command)));
+    return mpi_wait(mpi_start_words(arena_strdup(mem(), command)));
 }
 
 /* Starts `ranks` processes of a command (words between blanks), more than there are cores
@@ -96,8 +90,8 @@ static int mpi_run_alone(const char *command) {
 static pid_t mpi_start(int ranks, const char *flags, const char *command) {
     if (!mpi_available()) test_skip("there is no mpirun");
     return mpi_start_words(
-        arena_printf(mpi_arena(), "mpirun --oversubscribe --bind-to none -n %d %s %s",
-                     ranks, flags, command));
+        arena_printf(mem(), "mpirun --oversubscribe --bind-to none -n %d %s %s", ranks,
+                     flags, command));
 }
 
 /* The same, and waits: its exit code. */

@@ -81,4 +81,16 @@ static inline const int *pairing_next(Pairing *p) {
     return p->valid[best];
 }
 
+/* Do the next `count` combinations, which there must be, meet every pair? */
+static inline bool pairing_meets_all(Pairing *p, int count, const char *what) {
+    int all_met = 0;
+    for (int n = 1; n <= count; n++) {
+        EXPECT(pairing_next(p) != NULL);
+        if (!all_met && p->nmet == p->npossible) all_met = n;
+    }
+    printf("  %s: %d of %d valid combinations meet %d of %d pairs (all after %d)\n", what,
+           count, p->nvalid, p->nmet, p->npossible, all_met);
+    return all_met > 0;
+}
+
 #endif

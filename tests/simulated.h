@@ -9,6 +9,7 @@
 #include "ir/layout.h"
 #include "runtime/store/safetensors.h"
 #include "test.h"
+#include <malloc.h>
 
 /* What a golden case is changed by: dropout in place of its own, labels that do not
  * count, several documents in a sequence with positions of their own. */
@@ -21,6 +22,14 @@ typedef struct SimChange {
     DType narrow;       /* factors of products; f32: as they are */
     int64_t window;     /* keys that a query sees; 0: all before it */
 } SimChange;
+
+/* What all lists of ways have of a strategy. */
+#define SIM_STRATEGY(way)                                                                \
+    .data = (way)->dp, .context = (way)->cp, .tensor = (way)->tp, .ring = (way)->ring,   \
+    .sequence_parallel = (way)->sp, .vocab_parallel = (way)->vocab,                      \
+    .zero_level = (way)->zero,                                                           \
+    .zero_axes = (way)->ring > 1 && (way)->ring < (way)->cp ? "dp.cp.up" : "dp.cp",      \
+    .bucket_bytes = 1 << 20, .overlap = (way)->beside ? OVERLAP_AUTO : OVERLAP_OFF
 
 typedef struct Simulated {
     Arena *mem;
@@ -279,6 +288,11 @@ static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
         sim_take_results(s, *loss, *norm);
     }
     arena_free(mem);
+}
+
+static inline void sim_keep_memory(void) { /* of a step, to serve the next one */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
 }
 
 /* Losses and norms, step by step. */

@@ -77,3 +77,7 @@ const char *temp_dir(void) {
         test_fail(__FILE__, __LINE__, "cannot make the folder '%s'", temp_path);
     return temp_path;
 }
+
+void write_text(const char *path, const char *text) {
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
+}

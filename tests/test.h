@@ -150,5 +150,6 @@ const char *shared_dir(void);
 const char *tests_dir(void);
 /* A fresh empty folder for this test; removed when it has ended. */
 const char *temp_dir(void);
+void write_text(const char *path, const char *text);
 
 #endif

@@ -1,6 +1,7 @@
 /* test_main.c - the program stator-test: all tests of tests/unit, chosen by name and by
  * label, several at a time. */
 #define _GNU_SOURCE
+#include "mem.h"
 #include "test_run.h"
 #include <errno.h>
 #include <fnmatch.h>
@@ -48,12 +49,6 @@ void test_label(TestLabel *l) {
 void test_maker(TestMaker *m) {
     m->next = first_maker;
     first_maker = m;
-}
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
 }
 
 void test_add(const char *name, void (*run_of)(const char *what), const char *what) {

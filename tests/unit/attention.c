@@ -14,17 +14,6 @@ typedef void (*Backward)(const float *q, const float *k, const float *v, const f
                          const int32_t *k_at, const int32_t *rng, float *dq, float *dk,
                          float *dv, void *work, const int32_t *first);
 
-static int threads = 1;
-
-/* rt_parallel_balanced on one thread: in pieces of all lengths to 3, the last first, on behalf of
- * the threads in turn. */
-static void split(int64_t n, void (*body)(void *, int64_t, int64_t, int64_t), void *ctx) {
-    for (int64_t end = n, piece = 0, begin; end > 0; end = begin, piece++) {
-        begin = threads == 1 ? 0 : MAX(0, end - 1 - piece % 3);
-        body(ctx, begin, end, piece % threads);
-    }
-}
-
 enum { GUARD = 40 };
 static const float mark = 12345.5f;
 
@@ -174,8 +163,8 @@ static void near(const Data *d, const char *what, const float *got, const double
 
 static void run(const Data *d, Forward f, Backward g, int way) {
     const int vl = MIN(way, 16);
-    size_t bytes = MAX(attention_workspace_bytes(&d->s, false, threads, vl),
-                       attention_workspace_bytes(&d->s, true, threads, vl));
+    size_t bytes = MAX(attention_workspace_bytes(&d->s, false, split_threads, vl),
+                       attention_workspace_bytes(&d->s, true, split_threads, vl));
     float *work = buffer((int64_t)(bytes / sizeof(float)), 0);
     bool placed = d->s.causal || d->s.within || d->s.dropout > 0;
     const int32_t *q_at = placed ? &d->q_at : NULL, *k_at = placed ? &d->k_at : NULL;
@@ -267,7 +256,7 @@ TEST_LIMIT(odd_sizes_8, 300) {
 static void several_blocks(int vl) {
     AttnShape many = shape(2, 200, 200, 3, 3, 64), full = shape(1, 130, 150, 2, 1, 24);
     full.causal = false;
-    threads = 3;
+    split_threads = 3;
     compare(&many, 0, vl);
     compare(&full, 0, vl);
 }
@@ -283,12 +272,12 @@ TEST_LIMIT(several_blocks_8, 300) {
 /* As many queries as make products have copies of f32: forward from 1024 on, backward from 256. */
 static void copies(int vl) {
     AttnShape whole = shape(1, 1060, 1060, 2, 2, 24), some = shape(1, 300, 330, 4, 2, 20);
-    threads = 1;
+    split_threads = 1;
     compare(&whole, 0, vl);
     some.window = 100;
     some.dropout = 0.1;
     compare(&some, 30, vl);
-    threads = 3; /* backward in parts of the keys */
+    split_threads = 3; /* backward in parts of the keys */
     compare(&whole, 0, vl);
 }
 
@@ -303,7 +292,7 @@ TEST_LIMIT(copies_8, 300) {
 
 static void grouped_heads(int vl) {
     AttnShape grouped = shape(2, 70, 70, 6, 2, 24), one = shape(2, 37, 37, 4, 1, 80);
-    threads = 2;
+    split_threads = 2;
     compare(&grouped, 0, vl);
     compare(&one, 0, vl);
 }
@@ -380,7 +369,7 @@ TEST(same_bits_for_any_threads) {
     Compiled c = compiled(&s, 8);
     Data one = data_of(&s, 0), more = data_of(&s, 0);
     run(&one, c.f, c.g, 8);
-    threads = 5;
+    split_threads = 5;
     run(&more, c.f, c.g, 8);
     EXPECT(memcmp(one.o, more.o, (size_t)one.nq * sizeof(float)) == 0);
     EXPECT(memcmp(one.dq, more.dq, (size_t)one.nq * sizeof(float)) == 0);
@@ -401,7 +390,7 @@ static void strips(int way) {
         s.within = n % 5 == 1;
         if (s.causal && n % 6 > 3) s.window = n % 6 == 4 ? 40 : 100;
         s.dropout = n % 4 == 1 ? 0.3 : 0;
-        s.threads = threads = 1 + n % 3;
+        s.threads = split_threads = 1 + n % 3;
         test_at("case %d", n);
         compare(&s, offsets[x / 9], way);
     }
@@ -481,7 +470,7 @@ static AttnShape mixed_shape(int n, int64_t tq, int64_t tk) {
     AttnShape s = shape(1 + n % 7 / 6, tq, tk, heads[0], heads[1], dims[n % 5]);
     s.window = windows[n % ARRAY_LEN(windows)];
     s.dropout = n % 4 == 3 ? 0.3 : 0;
-    s.threads = threads = 1 + n / 2 % 4;
+    s.threads = split_threads = 1 + n / 2 % 4;
     test_at("case %d", n);
     return s;
 }
@@ -546,9 +535,9 @@ TEST(same_bits_of_split_keys) {
         s.threads = 4;
         Compiled c = compiled(&s, 8);
         Data one = data_of(&s, 700), more = data_of(&s, 700);
-        threads = 1;
+        split_threads = 1;
         run(&one, c.f, c.g, 8);
-        threads = 4;
+        split_threads = 4;
         run(&more, c.f, c.g, 8);
         EXPECT(memcmp(one.o, more.o, (size_t)one.nq * sizeof(float)) == 0);
         EXPECT(memcmp(one.dq, more.dq, (size_t)one.nq * sizeof(float)) == 0);

@@ -15,17 +15,6 @@ typedef void (*Backward)(const uint16_t *q, const uint16_t *k, const uint16_t *v
                          uint16_t *dq, uint16_t *dk, uint16_t *dv, void *work,
                          const int32_t *first);
 
-static int threads = 1;
-
-/* rt_parallel_balanced on one thread: in pieces of all lengths to 3, the last first, on behalf of
- * the threads in turn. */
-static void split(int64_t n, void (*body)(void *, int64_t, int64_t, int64_t), void *ctx) {
-    for (int64_t end = n, piece = 0, begin; end > 0; end = begin, piece++) {
-        begin = threads == 1 ? 0 : MAX(0, end - 1 - piece % 3);
-        body(ctx, begin, end, piece % threads);
-    }
-}
-
 static double of_bits(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
     float f;
@@ -246,8 +235,8 @@ static Compiled compiled(const AttnShape *s, int vl, Way way) {
 }
 
 static void run(const Data *d, const Compiled *c) {
-    size_t bytes = MAX(attention_workspace_bytes(&d->s, false, threads, c->vl),
-                       attention_workspace_bytes(&d->s, true, threads, c->vl));
+    size_t bytes = MAX(attention_workspace_bytes(&d->s, false, split_threads, c->vl),
+                       attention_workspace_bytes(&d->s, true, split_threads, c->vl));
     uint16_t *work = buffer((int64_t)bytes / 2, 0, 0);
     memset(work, 0xff, bytes); /* NaN */
     c->f(d->q, d->k, d->v, d->q_at, &d->k_at, d->rng, d->o, d->lse, work, d->first);
@@ -311,7 +300,7 @@ static void run_case(int n, int vl, Way way) {
     s.dropout = n % 7 == 3 ? 0.3 : 0;
     if (n % 11 == 10) s.scale *= n % 22 == 21 ? 0 : -1;
     test_at("case %d", n);
-    s.threads = threads = 1 + n / 2 % 4;
+    s.threads = split_threads = 1 + n / 2 % 4;
     if (s.causal && n % 3 == 2) s.window = windows[n / 3 % ARRAY_LEN(windows)];
     Compiled c = compiled(&s, vl, way);
     static const int offsets[] = {0, 5, 70, -4};
@@ -396,7 +385,7 @@ TEST(same_bits) {
     run(&once, &c);
     run(&more, &c);
     same_bits(&once, &more);
-    threads = 5;
+    split_threads = 5;
     run(&more, &c);
     same_bits(&once, &more);
     run(&more, &plain);
@@ -442,7 +431,7 @@ static void strips(Way way) {
         s.each = n / 14 % 2;
         if (s.causal && n % 6 > 3) s.window = n % 6 == 4 ? 40 : 100;
         s.dropout = n % 4 == 1 ? 0.3 : 0;
-        s.threads = threads = 1 + n % 3;
+        s.threads = split_threads = 1 + n % 3;
         test_at("case %d", n);
         Compiled c = compiled(&s, 16, way);
         Data d = data_of(&s, offsets[x / 9]);
@@ -485,7 +474,7 @@ static void maxima_that_grow(int vl, Way way) {
     for (int n = 0; n < 8; n++) {
         AttnShape s = shape(70, 400, 2, 1, n & 2 ? 50 : 64);
         s.causal = n % 2;
-        s.threads = threads = 1 + n % 2;
+        s.threads = split_threads = 1 + n % 2;
         s.scale *= n < 4 ? 2 : 8;
         s.dropout = n % 4 == 3 ? 0.3 : 0;
         Compiled c = compiled(&s, vl, way);

@@ -75,7 +75,7 @@ TEST(a_mesh_has_as_many_places_as_ranks) {
 /* ---- how a run ends ---- */
 
 static void expect_end(const char *how, int code, const char *part) {
-    const char *command = arena_printf(mpi_arena(), "%s%s", ENDS, how);
+    const char *command = arena_printf(mem(), "%s%s", ENDS, how);
     int got = mpi_run(3, "", command);
     if (got != code || !strstr(mpi_said(), part)) {
         test_fail(__FILE__, __LINE__, "%s: code %d, wanted %d with '%s':\n%s", how, got,

@@ -112,10 +112,6 @@ static inline char *mistral_folder(Arena *mem, const char *name, int window) {
     return dir;
 }
 
-static void write_text(const char *path, const char *text) {
-    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
-}
-
 typedef struct Weights {
     float **of;
 } Weights;

@@ -1,14 +1,9 @@
 /* config_json.c - a Hugging Face config.json says to stator what it says to transformers, or is
  * refused at its place. */
+#include "../mem.h"
 #include "command.h"
 #include "frontend/model/generation.h"
 #include "frontend/model/model.h"
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 #define SIZES                                                                            \
     "\"vocab_size\":50,\"max_position_embeddings\":16,\"num_hidden_layers\":2,"          \

@@ -7,10 +7,6 @@
 
 TEST_LABEL(QUICK);
 
-static const char *words(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 static const char new_style[] =
     "use_legacy: False\n"
     "load_ckpt_format: safetensors\n"
@@ -222,8 +218,8 @@ TEST_LIMIT(a_model_of_config_json_without_weights, 120) {
                      "hidden_size: 32, num_layers: 2, num_heads: 2, seq_length: 32,\n"
                      "ffn_hidden_size: 48}}\n%s",
                      text));
-    RUN_EXPECT(0, words(in_temp("folder.yaml"), run[0], ""));
-    RUN_EXPECT(0, words(in_temp("keys.yaml"), run[1], ""));
+    RUN_EXPECT(0, runs_words(in_temp("folder.yaml"), run[0], ""));
+    RUN_EXPECT(0, runs_words(in_temp("keys.yaml"), run[1], ""));
     runs_expect_same_losses(run[0], run[1], 3);
     /* With weights in the folder these are where a run begins. */
     const char *again = in_temp("run2");
@@ -232,19 +228,19 @@ TEST_LIMIT(a_model_of_config_json_without_weights, 120) {
                0);
     write_text(in_temp("weights.yaml"),
                arena_printf(mem(), "pretrained_model_dir: %s\n%s", in_temp("hf"), text));
-    RUN_EXPECT(0, words(in_temp("weights.yaml"), again, ""));
+    RUN_EXPECT(0, runs_words(in_temp("weights.yaml"), again, ""));
     SAID_EXPECT("weights.yaml:1: the weights are those of");
     EXPECT(!strstr(said(), "pretrained_model_dir has no effect"));
-    RUN_EXPECT(EXIT_CONFIG, words(in_temp("weights.yaml"), in_temp("run4"),
-                                  "--model.model_config.model_type gpt2"));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(in_temp("weights.yaml"), in_temp("run4"),
+                                       "--model.model_config.model_type gpt2"));
     SAID_EXPECT("model.model_config.model_type is gpt2, but the weights of");
     const char *named = in_temp("run3");
-    RUN_EXPECT(0, words(in_temp("keys.yaml"), named,
-                        arena_printf(mem(), "--init_from %s", in_temp("hf"))));
+    RUN_EXPECT(0, runs_words(in_temp("keys.yaml"), named,
+                             arena_printf(mem(), "--init_from %s", in_temp("hf"))));
     runs_expect_same_losses(again, named, 3);
     write_text(in_temp("none.yaml"),
                arena_printf(mem(), "pretrained_model_dir: /nowhere\n%s", text));
-    RUN_EXPECT(EXIT_CONFIG, words(in_temp("none.yaml"), in_temp("run5"), ""));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(in_temp("none.yaml"), in_temp("run5"), ""));
     SAID_EXPECT("none.yaml:1:23: error: there is no folder /nowhere");
 }
 
@@ -258,10 +254,10 @@ TEST_LIMIT(a_plan_needs_no_weights, 120) {
                        "runner_config: {max_steps: 1, batch_size: 2}\n");
     RUN_EXPECT(0, arena_printf(mem(), "plan %s", config));
     SAID_EXPECT("c.yaml:2: there are no weights at /nowhere/weights");
-    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("run"), ""));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, in_temp("run"), ""));
     SAID_EXPECT("/nowhere/weights");
     RUN_EXPECT(0, arena_printf(mem(), "plan %s --load_checkpoint null", config));
-    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("run"), "--load_checkpoint null"));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, in_temp("run"), "--load_checkpoint null"));
     SAID_EXPECT("run_mode finetune needs weights to start from");
 }
 
@@ -276,13 +272,13 @@ TEST_LIMIT(a_ratio_that_another_key_replaces, 120) {
                        "ffn_hidden_size: 96}}\n"
                        "train_dataset: {data_loader: {dataset_dir: embedded}}\n"
                        "runner_config: {max_steps: 1, batch_size: 2}\n");
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     RUN_EXPECT(0, eval);
     const char *again = arena_printf(mem(),
                                      "--load_checkpoint %s "
                                      "--resume_training False",
                                      run);
-    RUN_EXPECT(0, words(config, in_temp("again"), again));
+    RUN_EXPECT(0, runs_words(config, in_temp("again"), again));
     RUN_EXPECT(EXIT_CONFIG,
                arena_printf(mem(), "%s --model.model_config.ffn_hidden_size 64", eval));
     SAID_EXPECT("ffn_hidden_size is 64, but the weights of");

@@ -2,19 +2,13 @@
  * what it said and what it left in its run folder. */
 #ifndef STATOR_DRIVEN_H
 #define STATOR_DRIVEN_H
+#include "../mem.h"
 #include "../test.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* Arena of this test's process. */
-static inline Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 /* A path in the test's own folder. */
 static inline const char *in_temp(const char *name) {
@@ -88,10 +82,6 @@ static inline const char *said(void) {
         if (!strstr(said(), part))                                                       \
             test_fail(__FILE__, __LINE__, "wanted '%s' in:\n%s", part, said());          \
     } while (0)
-
-static inline void write_text(const char *path, const char *text) {
-    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
-}
 
 static inline void remove_all(const char *path) {
     EXPECT_INT(system(arena_printf(mem(), "rm -rf '%s'", path)), 0);

@@ -1,20 +1,14 @@
 /* flops.c - the flops of a model against numbers worked out by hand: a product of m x k
  * and k x n is 2 m n k, and backward has one more for each factor that a parameter is
  * behind. */
+#include "../ir_file.h"
 #include "../plans.h"
 #include "frontend/model/model.h"
 #include "passes/passes.h"
 
-static Module *module_of(Arena *mem, const char *name) {
-    size_t n;
-    const char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), name);
-    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
-    return module_parse(mem, path, text, n);
-}
-
 static void expect_flops(const char *name, double want) {
     Arena *mem = arena_new();
-    double got = model_flops(module_of(mem, name));
+    double got = model_flops(ir_file(mem, name));
     if (got != want)
         test_fail(__FILE__, __LINE__, "%s: %.0f flops, wanted %.0f", name, got, want);
     arena_free(mem);
@@ -23,20 +17,20 @@ static void expect_flops(const char *name, double want) {
 /* 8 rows, 6 -> 10 -> 3. Nobody wants the gradient of the data. */
 TEST(mlp) {
     double first = 2 * 8 * 6 * 10, second = 2 * 8 * 10 * 3;
-    expect_flops("mlp", 2 * first + 3 * second); /* 3360 */
+    expect_flops("mlp.ir", 2 * first + 3 * second); /* 3360 */
 }
 
 /* 7 rows, 6 -> 9 -> 5; the class probabilities are no product. */
 TEST(classify) {
     double first = 2 * 7 * 6 * 9, second = 2 * 7 * 9 * 5;
-    expect_flops("classify", 2 * first + 3 * second); /* 3402 */
+    expect_flops("classify.ir", 2 * first + 3 * second); /* 3402 */
 }
 
 /* 4 rows. The wide tower has a call on data, a loop of 2 and a call; the slim one a loop
  * of 5, whose runs are all alike, so the first has a gradient of the data too. */
 TEST(two_towers) {
     double wide = 2 * 4 * 6 * 6, slim = 2 * 4 * 3 * 3, join = 2 * 4 * 6 * 3;
-    expect_flops("two_towers",
+    expect_flops("two_towers.ir",
                  (2 + 2 * 3 + 3) * wide + 5 * 3 * slim + 3 * join); /* 4680 */
 }
 
@@ -47,13 +41,13 @@ TEST(tiny_gpt) {
     double tokens = 10;
     double layer = 2 * tokens * (8 * 24 + 8 * 8 + 8 * 16 + 16 * 8);
     double attention = 2 * (2 * 5 * 5 * 8) / 2.0, head = 2 * tokens * 8 * 11;
-    expect_flops("tiny_gpt", 3 * (3 * layer + 6 * attention) + 3 * head); /* 104640 */
+    expect_flops("tiny_gpt.ir", 3 * (3 * layer + 6 * attention) + 3 * head); /* 104640 */
 }
 
 /* From its gradient on it is the same number. */
 TEST(of_a_module_with_gradients) {
     Arena *mem = arena_new();
-    Module *m = module_of(mem, "tiny_gpt");
+    Module *m = ir_file(mem, "tiny_gpt.ir");
     PassOptions o = pass_options_default();
     passes_run(m, "simplify,autodiff", &o);
     EXPECT(model_flops(m) == 104640);

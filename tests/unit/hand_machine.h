@@ -1,14 +1,9 @@
 /* hand_machine.h - seconds of steps of hand-made programs on hand-made machines. */
 #ifndef STATOR_HAND_MACHINE_H
 #define STATOR_HAND_MACHINE_H
+#include "../mem.h"
 #include "../test.h"
 #include "passes/estimate/step_seconds.h"
-
-static inline Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 /* Products at 1 GFLOP/s, messages of 1 ms and 1 GB/s. */
 static inline Machine slow_machine(int cores) {

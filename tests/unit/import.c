@@ -1,14 +1,9 @@
 /* import.c - stator import: a command line of Megatron-LM as a configuration. */
+#include "../mem.h"
 #include "command.h"
 #include "frontend/config/config.h"
 #include "frontend/config/key.h"
 #include "frontend/tools/megatron_parts.h"
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 /* A small model on 8 ranks; what a test adds comes behind it, so it counts. */
 static const char base[] =

@@ -1,14 +1,9 @@
 /* import_mindspeed.c - stator import of a YAML file of MindSpeed-Core-MS. */
+#include "../mem.h"
 #include "command.h"
 #include "frontend/config/config.h"
 #include "frontend/config/key.h"
 #include "frontend/tools/megatron.h"
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 static Megatron *read_yaml(const char *text, const char *flags) {
     char *path = temp("pretrain_gpt.yaml"), *word[64] = {path};

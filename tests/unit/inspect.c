@@ -74,10 +74,6 @@ static void damage(const char *path, off_t at, bool cut) {
     close(fd);
 }
 
-static void put_text(const char *path, const char *text) {
-    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
-}
-
 static void make_pair(const char *prefix) {
     static const uint16_t tokens[] = {5, 6, 7, 300, 9};
     static const int32_t lengths[] = {3, 2}, sequences[] = {1, 0, 1};
@@ -155,7 +151,7 @@ TEST(inspect_names_of_control_characters) {
 
 TEST(inspect_names_of_files_begin_no_lines) {
     const char *path = temp("w\nstator: error: x");
-    put_text(path, "what is no file of weights");
+    write_text(path, "what is no file of weights");
     inspect(path);
     EXPECT(code != 0);
     EXPECT_PART(said, "w?stator: error: x");
@@ -245,7 +241,7 @@ static void seal_again(Arena *mem, const char *folder, const char *name) {
         hash_hex(bytes, n, m.file[i].xxh3);
     }
     Text sealed = manifest_text(mem, &m);
-    put_text(path_join(mem, folder, "manifest.json"), sealed.s);
+    write_text(path_join(mem, folder, "manifest.json"), sealed.s);
 }
 
 TEST(inspect_a_checksum_with_more_digits) {
@@ -261,7 +257,7 @@ TEST(inspect_a_checksum_with_more_digits) {
     text_add(&longer, "%.*s0%.*s", (int)(end - text), text, (int)(last - end), end);
     hash_hex(longer.s, longer.n, seal);
     text_add(&longer, "\"xxh3\": \"%s\"\n}\n", seal);
-    put_text(path, longer.s);
+    write_text(path, longer.s);
     inspect(folder);
     says(EXIT_CHECKPOINT, "a checksum has 32 digits");
 }
@@ -276,18 +272,18 @@ TEST(inspect_a_layout_of_nothing) {
     inspect(folder);
     sound("which rank wrote what");
     char *text = file_read(mem, layout, 1 << 20, NULL, 1), *at;
-    put_text(layout, "garbage");
+    write_text(layout, "garbage");
     seal_again(mem, folder, "layout.json");
     inspect(folder);
     says(EXIT_CHECKPOINT, "layout.json");
     inspect(dir);
     says(EXIT_CHECKPOINT, "1 of the checkpoints");
     for (char *p = text; (at = strstr(p, "[4:tp]")); p = at) memcpy(at, "[4]   ", 6);
-    put_text(layout, text);
+    write_text(layout, text);
     seal_again(mem, folder, "layout.json");
     inspect(folder);
     says(EXIT_CHECKPOINT, "is not what layout.json says");
-    put_text(layout, "{\"mesh\": [], \"tensors\": []}");
+    write_text(layout, "{\"mesh\": [], \"tensors\": []}");
     seal_again(mem, folder, "layout.json");
     inspect(folder);
     says(EXIT_CHECKPOINT, "is not what layout.json says");
@@ -318,7 +314,7 @@ TEST(inspect_checkpoints) {
     says(0, "1 tensors");
     inspect(dir);
     sound("  step_00000010  sound\n  step_00000005  sound\n");
-    put_text(temp("run/config.yaml"), "a: 1\n");
+    write_text(temp("run/config.yaml"), "a: 1\n");
     inspect(temp("run"));
     sound("run folder with config.yaml ckpt\n");
     char *model = temp("run/ckpt/step_00000005/model.safetensors");
@@ -401,7 +397,7 @@ TEST(inspect_metrics_beyond_all_numbers) {
                  "{\"step\":%d,\"loss\":1,\"grad_norm\":1,\"lr\":1,\"tokens\":%lld,"
                  "\"seconds\":1}\n",
                  step, (long long)INT64_MAX - 5);
-    put_text(path, t.s);
+    write_text(path, t.s);
     inspect(path);
     sound("  steps        1 .. 2\n  loss         1.0000 .. 1.0000\n"
           "  tokens       9223372036854775807 in 0:00:02\n");
@@ -429,7 +425,7 @@ TEST(inspect_tokenizers) {
 }
 
 TEST(inspect_unknown) {
-    put_text(temp("x.dat"), "x");
+    write_text(temp("x.dat"), "x");
     inspect(temp("x.dat"));
     says(EXIT_CONFIG, "not known what this is");
     inspect(temp("gone.safetensors"));

@@ -1,13 +1,10 @@
 /* Tests of ir/iteration_space.c: a space that grows by an op is the one of all ops. */
 #include "ir/iteration_space.h"
-#include "../test.h"
+#include "../ir_file.h"
 #include "passes/passes.h"
 
 static Module *kernels_of(Arena *mem, const char *name) {
-    size_t n;
-    char *path = arena_printf(mem, "%s/ir/%s", tests_dir(), name);
-    char *text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG);
-    Module *m = module_parse(mem, path, text, n);
+    Module *m = ir_file(mem, name);
     PassOptions o = pass_options_default();
     passes_run(m,
                "simplify,autodiff,simplify,train,simplify,place,expand,simplify,epilogue,"

@@ -4,7 +4,7 @@
 TEST_LABEL(SLOW);
 
 static void train_by(const char *config, const char *run, const char *more) {
-    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s %s", config, run, more));
+    RUN_EXPECT(0, runs_words(config, run, more));
 }
 
 /* The second level finds nothing of the first one's in the cache, the third run all of it. */

@@ -68,4 +68,16 @@ static inline Jit *emit_finish(Emit *e, Target *t, const JitSymbol *symbols, int
     return j;
 }
 
+static int split_threads = 1;
+
+/* rt_parallel_balanced on one thread: in pieces of all lengths to 3, the last first, on behalf of
+ * the threads in turn. */
+static inline void split(int64_t n, void (*body)(void *, int64_t, int64_t, int64_t),
+                         void *ctx) {
+    for (int64_t end = n, piece = 0, begin; end > 0; end = begin, piece++) {
+        begin = split_threads == 1 ? 0 : MAX(0, end - 1 - piece % 3);
+        body(ctx, begin, end, piece % split_threads);
+    }
+}
+
 #endif

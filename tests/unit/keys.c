@@ -240,9 +240,7 @@ static const char *observed(const Case *c, bool key) {
     const char *words = case_words(c, key);
     bool predicts = is_predict(c);
     int exit_code = stator_wait(
-        stator_start(predicts ? words
-                              : arena_printf(mem(), "train %s --output_dir %s %s",
-                                             base_file(c->base), run, words)));
+        stator_start(predicts ? words : runs_words(base_file(c->base), run, words)));
     if (predicts) return arena_printf(mem(), "%d %s", exit_code, said());
     text_add(&t, "exit code %d\n", exit_code);
     add_metrics(&t, run);

@@ -1,16 +1,11 @@
 /* Machine files: read, refused, printed, merged; curves and tables between their points; where
  * groups of ranks are. */
+#include "../mem.h"
 #include "../test.h"
 #include "frontend/calibrate/merge.h"
 #include "frontend/config/machine_file.h"
 #include "passes/cost/message.h"
 #include "passes/passes.h"
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 static Machine *parse(const char *text) {
     return machine_parse(mem(), "m.yaml", text, strlen(text));

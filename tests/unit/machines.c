@@ -1,16 +1,11 @@
 /* Tests of the machines that come with the program, and of what their keys change. */
+#include "../mem.h"
 #include "../test.h"
 #include "frontend/config/machine_file.h"
 #include "passes/estimate/func_seconds.h"
 #include <dirent.h>
 #include <math.h>
 #include <unistd.h>
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 static const char *printed(const Machine *m) {
     Text t = text_new(mem());

@@ -1,21 +1,13 @@
 /* memplan.c - the checker of memory plans finds spoilt plans, what a plan adds up to, and
  * the size of programs of many layers. */
-#include "../test.h"
+#include "../ir_file.h"
 #include "base/rng.h"
-#include "ir/ir.h"
 #include "ir/sample.h"
 #include "passes/passes.h"
 
-static Module *load(Arena *mem, const char *name) {
-    size_t n;
-    char *path = arena_printf(mem, "%s/ir/%s", tests_dir(), name);
-    char *text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG);
-    return module_parse(mem, path, text, n);
-}
-
 static Module *planned(Arena *mem, const char *name, const char *passes,
                        int micro_batches) {
-    Module *m = load(mem, name);
+    Module *m = ir_file(mem, name);
     PassOptions o = pass_options_default();
     o.micro_batches = micro_batches;
     passes_run(m, passes, &o);

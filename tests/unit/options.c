@@ -1,16 +1,11 @@
 /* options.c - the words of commands by the one table, and what is made of the table: usage,
  * completion, the manual page. */
+#include "../mem.h"
 #include "../test.h"
 #include "frontend/config/options_print.h"
 #include <stdlib.h>
 
 enum { MAX_WORDS = 16 };
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 /* Reads words parted by blanks. */
 static Options *read_words(CommandId command, const char *words) {

@@ -26,7 +26,7 @@ static const char *trained(const char *config, const char *keys, bool kept) {
     static int runs;
     const char *run = in_temp(arena_printf(mem(), "run%d", runs++));
     setenv("STATOR_CACHE", kept ? in_temp("cache") : "off", 1);
-    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s %s", config, run, keys));
+    RUN_EXPECT(0, runs_words(config, run, keys));
     EXPECT(!strstr(said(), "(from the cache)"));
     return run;
 }

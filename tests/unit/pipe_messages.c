@@ -1,14 +1,9 @@
 /* Tests of send, sent and receive: steps of two stages written by hand, at levels local and
  * planned, and what the verifier and the interpreter say of wrong ones. */
+#include "../mem.h"
 #include "../test.h"
 #include "ir/ir.h"
 #include "passes/passes.h"
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 static const char head[] = "module @two mesh() stages(2) level(local)\n\n";
 

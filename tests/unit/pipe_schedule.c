@@ -1,16 +1,11 @@
 /* Tests of the orders in which the stages of a pipeline work, as plain data: every task once,
  * as many micro-batches at a time as the papers say, the idle share to the digits that are
  * published, and texts of any kind. */
+#include "../mem.h"
 #include "../test.h"
 #include "base/rng.h"
 #include "passes/pipe/schedule.h"
 #include <malloc.h>
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 /* ---- what generators make ---- */
 

@@ -11,7 +11,6 @@
 #include "../pipe_order.h"
 #include "../simulated.h"
 #include "passes/pipe/schedule.h"
-#include <malloc.h>
 
 TEST_LABEL(RELEASED);
 
@@ -87,20 +86,9 @@ static IntList offset_of(const Way *w) {
 
 static Strategy strategy_of(Arena *mem, const Way *w) {
     bool mine = !strcmp(w->schedule, "mine");
-    return (Strategy){.data = w->dp,
-                      .context = w->cp,
-                      .tensor = w->tp,
-                      .ring = w->ring,
-                      .stages = w->stages,
-                      .chunks = w->chunks,
+    return (Strategy){SIM_STRATEGY(w), .stages = w->stages, .chunks = w->chunks,
                       .schedule = mine ? user_schedule(mem, w) : w->schedule,
-                      .layers.offset = offset_of(w),
-                      .sequence_parallel = w->sp,
-                      .vocab_parallel = w->vocab,
-                      .zero_level = w->zero,
-                      .zero_axes = "dp.cp",
-                      .bucket_bytes = 1 << 20,
-                      .overlap = w->beside ? OVERLAP_AUTO : OVERLAP_OFF};
+                      .layers.offset = offset_of(w)};
 }
 
 static SimChange change_of(const Way *w) {
@@ -285,32 +273,16 @@ static int wide_count(void) {
     return test_long() ? WIDE_LONG : WIDE;
 }
 
-static void expect_all_met(Pairing *p, int count, const char *what) {
-    int n = 0, all_met = 0;
-    while (n < count && pairing_next(p)) {
-        n++;
-        if (!all_met && p->nmet == p->npossible) all_met = n;
-    }
-    printf("  %s: %d of %d valid combinations meet %d of %d pairs (all after %d)\n", what,
-           n, p->nvalid, p->nmet, p->npossible, all_met);
-    EXPECT(n == count && p->nmet == p->npossible);
-}
-
 TEST_LABEL_OF(every_pair_is_met, SLOW);
 TEST(every_pair_is_met) {
     Arena *mem = arena_new();
     Pairing golden = golden_pairs(mem), wide = wide_pairs(mem);
-    expect_all_met(&golden, golden_count(), "golden");
-    expect_all_met(&wide, wide_count(), "wide");
+    EXPECT(pairing_meets_all(&golden, golden_count(), "golden"));
+    EXPECT(pairing_meets_all(&wide, wide_count(), "wide"));
     arena_free(mem);
 }
 
 enum { PARTS = 3 };
-
-static void keep_memory(void) { /* of a step, to serve the next one */
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-}
 
 static void report(int runs, int staged, double worst) {
     printf("  %d combinations, %d with stages, worst relative loss %.2g\n", runs, staged,
@@ -319,7 +291,7 @@ static void report(int runs, int staged, double worst) {
 
 static void run_golden(int part) {
     Arena *mem = arena_new();
-    keep_memory();
+    sim_keep_memory();
     Pairing p = golden_pairs(mem);
     double worst = 0;
     int runs = 0, staged = 0;
@@ -338,7 +310,7 @@ static void run_golden(int part) {
 /* Those of one reference are in one part. */
 static void run_wide(int part) {
     Arena *mem = arena_new();
-    keep_memory();
+    sim_keep_memory();
     Pairing p = wide_pairs(mem);
     double worst = 0;
     int runs = 0, staged = 0;

@@ -297,7 +297,7 @@ TEST_LIMIT(a_resume_has_the_forms_of_its_run, 120) {
     write_text(file, changed(file_of(file)));
     const char *more =
         "--runner_config.max_steps 6 --context.measure_products_seconds 60";
-    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s %s", config, run, more));
+    RUN_EXPECT(0, runs_words(config, run, more));
     SAID_EXPECT("resumed after step 4");
     EXPECT(!strstr(said(), "measuring"));
     EXPECT(strstr(file_of(file), "gemm 0 0 "));

@@ -16,8 +16,7 @@ enum { FIRST = 2, LAST = 4, STEPS = 6 };
 
 /* Trains the small model; the process. */
 static pid_t train(const char *run, const char *more) {
-    pid_t pid = stator_start(arena_printf(mem(), "train %s --output_dir %s %s",
-                                          runs_small_config(STEPS, STEPS), run, more));
+    pid_t pid = stator_start(runs_words(runs_small_config(STEPS, STEPS), run, more));
     int code = stator_wait(pid);
     if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
     return pid;

@@ -1,15 +1,10 @@
 /* rank_seconds.c - a step with a clock for every rank: it is that of a plan where no rank is
  * slow, and what theory says where one is. */
 #include "passes/estimate/rank_seconds.h"
+#include "../mem.h"
 #include "../plans.h"
 #include "base/rng.h"
 #include <math.h>
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 static double seconds_with(const RankProgram *p, const RankNoise *noise, int64_t step) {
     return rank_run_step(mem(), rank_run_new(mem(), p, noise), step, RANK_SHOW_NONE)

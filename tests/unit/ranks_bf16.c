@@ -1,47 +1,15 @@
 /* Tests of training in bf16 on real MPI ranks: near one rank's curve and near float32's,
  * the same bits in every run, validation and resumes as without. */
-#include "ranks.h"
+#include "ranks_narrow.h"
 
 TEST_LABEL(RANKS);
 TEST_LABEL(RELEASED);
 
 #define BF16 "--model.model_config.compute_dtype bfloat16 "
-#define PC   "--parallel_config."
 enum { STEPS = 20 };
-
-/* Worst relative difference of the losses. */
-static double apart(const char *a, const char *b) {
-    int n, m;
-    const MetricsRow *x = runs_metrics(a, &n), *y = runs_metrics(b, &m);
-    double worst = 0;
-    EXPECT(n == m && n >= 2);
-    for (int i = 0; i < n; i++)
-        worst = fmax(worst, fabs(x[i].loss - y[i].loss) / x[i].loss);
-    return worst;
-}
-
-static const char *run_of(const char *name, const char *model, int ranks,
-                          const char *words) {
-    const char *run = in_temp(name);
-    ranks_run(ranks, runs_golden_config(model), run, words);
-    return run;
-}
 
 /* The strategies of a kind each, of both models; in the short form each with one of them. */
 static void each_strategy(const char *model, int first) {
-    static const struct {
-        int ranks;
-        const char *words;
-    } way[] = {
-        {2, PC "data_parallel 2 " ZERO_LEVEL(1)},
-        {4, PC "data_parallel 4 " ZERO_LEVEL(3) PC "micro_batch_num 2 "},
-        {2, PC "model_parallel 2 " PC "sequence_parallel True " PC "vocab_emb_dp False "},
-        {2, PC "context_parallel 2 " PC "context_parallel_algo megatron_cp_algo "},
-        {2, PC "context_parallel 2 " PC "context_parallel_algo ulysses_cp_algo "},
-        {2, PC "pipeline_stage 2 " PC "micro_batch_num 4 "},
-        {4, PC "data_parallel 2 " PC "pipeline_stage 2 " PC
-               "micro_batch_num 2 " ZERO_LEVEL(1) "--recompute_config.recompute True "},
-    };
     const char *f32 = run_of("f32", model, 1, "");
     const char *one = run_of("one", model, 1, BF16);
     double worst = 0, from_f32 = apart(f32, one);

@@ -1,27 +1,15 @@
 /* Tests of training in f16 on real MPI ranks: near float32's curve and one rank's, with loss
  * scales that fall and grow at the same steps whatever the strategy, and over a resume. */
-#include "ranks.h"
+#include "ranks_narrow.h"
 #include "runtime/run/loss_scale.h"
 
 TEST_LABEL(RANKS);
 TEST_LABEL(RELEASED);
 
 #define FP16 "--model.model_config.compute_dtype float16 "
-#define PC   "--parallel_config."
 /* Gradients overflow at first; then the scale grows until they do again. */
 #define MOVES FP16 "--initial_loss_scale 4194304 --hysteresis 2 --loss_scale_window 3 "
 enum { STEPS = 20 };
-
-/* Worst relative difference of the losses. */
-static double apart(const char *a, const char *b) {
-    int n, m;
-    const MetricsRow *x = runs_metrics(a, &n), *y = runs_metrics(b, &m);
-    double worst = 0;
-    EXPECT(n == m && n >= 2);
-    for (int i = 0; i < n; i++)
-        worst = fmax(worst, fabs(x[i].loss - y[i].loss) / x[i].loss);
-    return worst;
-}
 
 static void expect_same_scales(const char *a, const char *b, const char *words) {
     int n, m;
@@ -31,13 +19,6 @@ static void expect_same_scales(const char *a, const char *b, const char *words) 
         if (x[i].loss_scale != y[i].loss_scale || x[i].skipped != y[i].skipped)
             test_fail(__FILE__, __LINE__, "%s: step %d has a scale of %g, not %g", words,
                       i + 1, y[i].loss_scale, x[i].loss_scale);
-}
-
-static const char *run_of(const char *name, const char *model, int ranks,
-                          const char *words) {
-    const char *run = in_temp(name);
-    ranks_run(ranks, runs_golden_config(model), run, words);
-    return run;
 }
 
 /* By the rule itself, from which steps were skipped: at least one fall and one growth. */
@@ -63,21 +44,6 @@ static void expect_rule(const char *run) {
     EXPECT(falls >= 2 && growths >= 2 && row[0].skipped && row[1].skipped);
     EXPECT(row[1].loss_scale == row[0].loss_scale);
 }
-
-/* The strategies of a kind each. */
-static const struct {
-    int ranks;
-    const char *words;
-} way[] = {
-    {2, PC "data_parallel 2 " ZERO_LEVEL(1)},
-    {4, PC "data_parallel 4 " ZERO_LEVEL(3) PC "micro_batch_num 2 "},
-    {2, PC "model_parallel 2 " PC "sequence_parallel True " PC "vocab_emb_dp False "},
-    {2, PC "context_parallel 2 " PC "context_parallel_algo megatron_cp_algo "},
-    {2, PC "context_parallel 2 " PC "context_parallel_algo ulysses_cp_algo "},
-    {2, PC "pipeline_stage 2 " PC "micro_batch_num 4 "},
-    {4, PC "data_parallel 2 " PC "pipeline_stage 2 " PC
-           "micro_batch_num 2 " ZERO_LEVEL(1) "--recompute_config.recompute True "},
-};
 
 /* In the short form those whose letter is x. */
 static void each_strategy(const char *model, const char *chosen) {

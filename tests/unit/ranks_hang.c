@@ -17,15 +17,6 @@ static int stops(void) {
 #define MESH                                                                             \
     "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
 
-static bool is_saving(const char *run) {
-    DIR *d = opendir(path_join(mem(), run, "ckpt"));
-    bool saving = false;
-    for (struct dirent *e; d && (e = readdir(d));)
-        saving = saving || strstr(e->d_name, ".tmp");
-    if (d) closedir(d);
-    return saving;
-}
-
 static const char *hang_words(double seconds, const char *more) {
     return arena_printf(mem(), MESH "--runner_config.hang_seconds %g %s", seconds, more);
 }
@@ -53,8 +44,8 @@ static bool stop_one(int i, uint64_t *random, double *worst) {
     ranks_wait_start(launch, rank, RANKS);
     EXPECT(runs_wait_steps(launch, run, 2));
     usleep((useconds_t)(runs_random(random) % 300000));
-    for (int k = 0; i % 2 && k < 20000 && !is_saving(run); k++) usleep(50);
-    bool saving = is_saving(run);
+    for (int k = 0; i % 2 && k < 20000 && !runs_is_saving(run); k++) usleep(50);
+    bool saving = runs_is_saving(run);
     double at = clock_seconds();
     kill(rank[victim], SIGSTOP);
     const char *head = arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS);

@@ -50,12 +50,6 @@ static pid_t start(int ranks, const char *config, const char *run, const char *m
         arena_printf(mem(), "%strain %s --output_dir %s %s", launch, config, run, more));
 }
 
-static int steps_of(const char *run) {
-    int n = 0;
-    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) runs_metrics(run, &n);
-    return n;
-}
-
 /* Bytes of metrics.jsonl: cheaper to ask for again and again. */
 static long size_of(const char *run) {
     struct stat st;
@@ -149,11 +143,11 @@ static void leave_often(int ranks, int number) {
     const int often = times();
     for (int i = 0; i < often; i++) {
         run_and_leave(ranks, config, run, number, &random);
-        int n = steps_of(run);
+        int n = runs_steps(run);
         if (!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)))
             test_fail(__FILE__, __LINE__, "step %d is not saved:\n%s", n, said());
     }
-    int n = steps_of(run) + 3;
+    int n = runs_steps(run) + 3;
     const char *rest = arena_printf(
         mem(), LONGER_STEPS " --runner_config.max_steps %d --lr_schedule.total_steps %d",
         n, STEPS);
@@ -212,7 +206,7 @@ TEST_LIMIT(lost_terminal_before_its_signal, 120) {
     usleep(20000);
     kill(pid, SIGHUP);
     ranks_end(pid, EXIT_SIGNALLED, "a terminal that is gone, then SIGHUP");
-    int n = steps_of(run);
+    int n = runs_steps(run);
     EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
     EXPECT(!strstr(said(), "cannot write to stdout"));
 }
@@ -225,7 +219,7 @@ static void ignore_hangup(int ranks) {
     EXPECT(runs_wait_steps(pid, run, 5));
     kill(pid, SIGHUP);
     ranks_end(pid, 0, "SIGHUP is ignored");
-    EXPECT_INT(steps_of(run), 1000);
+    EXPECT_INT(runs_steps(run), 1000);
 }
 
 TEST_LIMIT(sighup_that_is_ignored, 60) {
@@ -240,7 +234,7 @@ static void run_closed(int ranks) {
     const char *config = runs_small_config(300, 300), *run = in_temp("run");
     closes_all = true;
     ranks_end(start(ranks, config, run, ""), 0, "without stdin, stdout and stderr");
-    EXPECT_INT(steps_of(run), 300);
+    EXPECT_INT(runs_steps(run), 300);
     EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000300")));
     EXPECT_PART(ranks_log(run, 0), "stdout was closed at the start");
 }

@@ -95,8 +95,7 @@ static int on_hosts(const Host *h, const char *command) {
 }
 
 static int train(const Host *h, const char *config, const char *run, const char *more) {
-    return on_hosts(
-        h, arena_printf(mem(), "train %s --output_dir %s %s", config, run, more));
+    return on_hosts(h, runs_words(config, run, more));
 }
 
 static void expect_train(int want, const Host *h, const char *config, const char *run,

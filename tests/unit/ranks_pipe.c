@@ -1,7 +1,6 @@
 /* Tests of pipelines on real MPI ranks: any strategy with stages gives PyTorch's losses,
  * whatever the schedule, however little MPI buffers; runs go on under other stages. */
-#include "../pairwise.h"
-#include "ranks.h"
+#include "ranks_matrix.h"
 
 TEST_LABEL(RANKS);
 TEST_LABEL(RELEASED);
@@ -9,7 +8,6 @@ TEST_LABEL(RELEASED);
 enum { MODEL, PP, CHUNKS, SCHEDULE, UNEVEN, MICRO, DP, TP, CP, ZERO, BESIDE, FACTORS };
 
 static const int factor_size[FACTORS] = {2, 2, 2, 6, 2, 3, 2, 2, 3, 4, 2};
-static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
 enum { WHOLE, ULYSSES, RING };
 
 static int stages_of(const int *v) {
@@ -86,53 +84,25 @@ static const char *words_of(const int *v) {
     return t.s;
 }
 
-static double run_one(const int *v) {
-    const char *name = models[v[MODEL]], *run = in_temp("run"), *words = words_of(v);
-    test_at("%s %s", name, words);
-    ranks_run(ranks_of(v), runs_golden_config(name), run, words);
-    double worst = ranks_expect_curve(name, run, words);
-    remove_all(run);
-    return worst;
-}
+static const Matrix matrix = {.nfactors = FACTORS,
+                              .size = factor_size,
+                              .every_pair = 42,
+                              .valid = is_valid,
+                              .ranks = ranks_of,
+                              .words = words_of};
 
-enum { EVERY_PAIR = 42, PARTS = 3 };
-
-static int combinations(void) {
-    return RANKS_SANITIZED ? 3 : test_long() ? EVERY_PAIR : 9;
-}
-
-static void run_part(int part) {
-    Pairing p = pairing_new(mem(), FACTORS, factor_size, is_valid);
-    double worst = 0;
-    int runs = 0, most = 0;
-    for (int n = 0, end = combinations(); n < end; n++) {
-        const int *v = pairing_next(&p);
-        if (n % PARTS != part) continue;
-        worst = fmax(worst, run_one(v));
-        most = MAX(most, ranks_of(v));
-        runs++;
-    }
-    printf("  %d combinations on up to %d ranks, worst relative loss %.2g\n", runs, most,
-           worst);
-}
-
-/* Each pair of values that go together is in one of the combinations. */
 TEST(pairs_of_the_matrix) {
-    Pairing p = pairing_new(mem(), FACTORS, factor_size, is_valid);
-    for (int n = 0; n < EVERY_PAIR; n++) EXPECT(pairing_next(&p) != NULL);
-    printf("  %d of %d valid combinations meet %d of %d pairs\n", EVERY_PAIR, p.nvalid,
-           p.nmet, p.npossible);
-    EXPECT_INT(p.nmet, p.npossible);
+    matrix_expect_pairs(&matrix);
 }
 
 TEST_LIMIT(matrix_first_part, 1200) {
-    run_part(0);
+    matrix_run_part(&matrix, 0);
 }
 TEST_LIMIT(matrix_second_part, 1200) {
-    run_part(1);
+    matrix_run_part(&matrix, 1);
 }
 TEST_LIMIT(matrix_third_part, 1200) {
-    run_part(2);
+    matrix_run_part(&matrix, 2);
 }
 
 /* Backward from the last micro-batch on, with states over replicas and messages beside the work. */

@@ -26,22 +26,6 @@ static int times(void) {
     return test_long() ? 30 : 2;
 }
 
-/* A checkpoint is being written. */
-static bool is_saving(const char *run) {
-    DIR *d = opendir(path_join(mem(), run, "ckpt"));
-    bool saving = false;
-    for (struct dirent *e; d && (e = readdir(d));)
-        saving = saving || strstr(e->d_name, ".tmp");
-    if (d) closedir(d);
-    return saving;
-}
-
-static int steps_of(const char *run) {
-    int n = 0;
-    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) runs_metrics(run, &n);
-    return n;
-}
-
 /* Some steps later, every second time while it saves; false: the run is over. Ranks that
  * are hit while they start are not those of a pipeline yet. */
 static bool wait_for_instant(pid_t launch, const char *run, int nth, uint64_t random,
@@ -49,7 +33,7 @@ static bool wait_for_instant(pid_t launch, const char *run, int nth, uint64_t ra
     int steps = before + 1 + (int)(random % 5);
     if (before >= STEPS) return false;
     if (!runs_wait_steps(launch, run, MIN(steps, STEPS))) return false;
-    for (int i = 0; nth / 2 % 2 && i < 4000 && !is_saving(run); i++) usleep(50);
+    for (int i = 0; nth / 2 % 2 && i < 4000 && !runs_is_saving(run); i++) usleep(50);
     usleep((useconds_t)(random / 5 % 3000));
     return true;
 }
@@ -65,11 +49,11 @@ typedef struct Blow {
 /* Runs on, and hits a rank. Its exit code. */
 static int run_and_hit(Blow *b, const char *config, const char *run, const char *words,
                        int nth, uint64_t *random) {
-    int before = steps_of(run), victim = (int)(runs_random(random) % RANKS);
+    int before = runs_steps(run), victim = (int)(runs_random(random) % RANKS);
     pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, words);
     ranks_wait_start(launch, rank, RANKS);
     bool runs = wait_for_instant(launch, run, nth, runs_random(random), before);
-    bool saving = is_saving(run);
+    bool saving = runs_is_saving(run);
     double at = clock_seconds();
     if (runs) kill(rank[victim], b->signal);
     int code = stator_wait(launch);

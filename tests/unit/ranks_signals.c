@@ -28,22 +28,6 @@ typedef struct Kills {
     double worst_seconds, worst_after; /* after the kill, after launch ended */
 } Kills;
 
-/* A checkpoint is being written (or was, by a run that is no more, until *known). */
-static bool is_saving(const char *run) {
-    DIR *d = opendir(path_join(mem(), run, "ckpt"));
-    bool saving = false;
-    for (struct dirent *e; d && (e = readdir(d));)
-        saving = saving || strstr(e->d_name, ".tmp");
-    if (d) closedir(d);
-    return saving;
-}
-
-static int steps_of(const char *run) {
-    int n = 0;
-    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) runs_metrics(run, &n);
-    return n;
-}
-
 /* Waits for the instant of the next kill: anywhere in the run, some steps later, or in
  * the middle of saving. */
 static void wait_for_instant(Kills *k, pid_t launch, const char *run, int before) {
@@ -58,7 +42,7 @@ static void wait_for_instant(Kills *k, pid_t launch, const char *run, int before
         return;
     default:
         if (!runs_wait_steps(launch, run, before + 1)) return;
-        for (int i = 0; i < 20000 && !is_saving(run); i++) usleep(50);
+        for (int i = 0; i < 20000 && !runs_is_saving(run); i++) usleep(50);
         usleep((useconds_t)(r % 4000));
     }
 }
@@ -73,10 +57,10 @@ static int run_and_kill(Kills *k, const char *run) {
         unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
     pid_t rank[RANKS], launch = ranks_start(RANKS, k->config, run, MESH);
     if (k->done == kills()) return stator_wait(launch);
-    int before = steps_of(run), victim = (int)(runs_random(&k->random) % RANKS);
+    int before = runs_steps(run), victim = (int)(runs_random(&k->random) % RANKS);
     ranks_wait_start(launch, rank, RANKS);
     wait_for_instant(k, launch, run, before);
-    bool saving = is_saving(run);
+    bool saving = runs_is_saving(run);
     double at = clock_seconds();
     kill(rank[victim], SIGKILL);
     int code = stator_wait(launch);

@@ -21,22 +21,13 @@ typedef struct Way {
 } Way;
 
 static Strategy strategy_of(const Way *w) {
-    return (Strategy){.data = w->dp,
-                      .context = w->cp,
-                      .tensor = w->tp,
-                      .ring = w->ring,
+    return (Strategy){SIM_STRATEGY(w),
                       .stages = w->stages,
                       .chunks = w->chunks,
                       .schedule = w->schedule,
                       .remake = w->remake,
                       .slice_kept = w->slice,
-                      .names_gathered = w->remake && strstr(w->remake, "gathered"),
-                      .sequence_parallel = w->sp,
-                      .vocab_parallel = w->vocab,
-                      .zero_level = w->zero,
-                      .zero_axes = w->ring > 1 && w->ring < w->cp ? "dp.cp.up" : "dp.cp",
-                      .bucket_bytes = 1 << 20,
-                      .overlap = w->beside ? OVERLAP_AUTO : OVERLAP_OFF};
+                      .names_gathered = w->remake && strstr(w->remake, "gathered")};
 }
 
 static const char *describe(Arena *mem, const Way *w) {

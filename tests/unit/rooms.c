@@ -1,5 +1,6 @@
 /* The rooms of the house: a file includes what stands in its own room or in one before
  * it, and no two files need each other. docs/design.md says what each room is for. */
+#include "../mem.h"
 #include "../test.h"
 #include "passes/passes.h"
 #include <fts.h>
@@ -40,12 +41,6 @@ static const char *const rooms[] = {
 
 /* Tables that name everything of one kind: of ops, of passes. */
 static const char *const tables[] = {"ir/optab.c", "passes/run.c"};
-
-static Arena *mem(void) {
-    static Arena *a;
-    if (!a) a = arena_new();
-    return a;
-}
 
 /* Number of the room that a path from the root stands in; -1: in none. */
 static int room_of(const char *path) {

@@ -4,6 +4,7 @@
 #define STATOR_TESTS_RUNS_H
 #include "base/json.h"
 #include "driven.h"
+#include "frontend/config/commands.h"
 #include "runtime/data/indexed_write.h"
 #include "runtime/run/metrics.h"
 #include <dirent.h>
@@ -117,10 +118,45 @@ static const char *runs_small_config(int steps, int save_every) {
     return config;
 }
 
+/* What trains a configuration into a folder; `more` are more words. */
+static const char *runs_words(const char *config, const char *run, const char *more) {
+    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
+}
+
 /* ---- what a run left ---- */
 
 static const MetricsRow *runs_metrics(const char *run, int *n) {
     return metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), n);
+}
+
+static int runs_steps(const char *run) {
+    int n = 0;
+    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) runs_metrics(run, &n);
+    return n;
+}
+
+/* A checkpoint is being written. */
+static bool runs_is_saving(const char *run) {
+    DIR *d = opendir(path_join(mem(), run, "ckpt"));
+    bool saving = false;
+    for (struct dirent *e; d && (e = readdir(d));)
+        saving = saving || strstr(e->d_name, ".tmp");
+    if (d) closedir(d);
+    return saving;
+}
+
+/* Steps and losses of validation. A perplexity of the loss as it was read may have another
+ * last digit. */
+static const char *runs_points(const char *run) {
+    const char *path = path_join(mem(), run, RUN_VALIDATION);
+    Text t = text_new(mem());
+    for (const char *p = file_read(mem(), path, 1 << 16, NULL, EXIT_DATA); *p;) {
+        const char *end = strchr(p, ',');
+        EXPECT((end = strchr(end + 1, ',')) != NULL);
+        text_add(&t, "%.*s\n", (int)(end - p), p);
+        p = strchr(end, '\n') + 1;
+    }
+    return t.s;
 }
 
 /* The 20 steps of a golden case, losses and gradient norms within these relative
@@ -209,12 +245,9 @@ static int64_t runs_resident_bytes(pid_t pid) {
 
 /* Waits until the run has n lines of metrics; false: it ended before. */
 static bool runs_wait_steps(pid_t pid, const char *run, int n) {
-    const char *path = path_join(mem(), run, "metrics.jsonl");
     for (int i = 0; i < 60000; i++, usleep(1000)) {
-        int rows = 0;
         siginfo_t info = {0};
-        if (file_exists(path)) metrics_read(mem(), path, &rows);
-        if (rows >= n) return true;
+        if (runs_steps(run) >= n) return true;
         if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
             info.si_pid == pid)
             return false;

@@ -2,6 +2,7 @@
  * single copies of a value leave the bits of every parameter and state alone, on every
  * rank, whatever the strategy and the optimizer; the next step is as if they had never
  * been. All ranks simulated in planned memory, and generated code on one rank. */
+#include "../ir_file.h"
 #include "../sharded.h"
 #include "../simulated.h"
 #include "codegen/codegen.h"
@@ -323,13 +324,6 @@ TEST_LIMIT(golden_run_with_bad_steps, 180) {
 
 /* ---- generated code ---- */
 
-static Module *read_module(Arena *mem, const char *name) {
-    size_t n;
-    const char *path = arena_printf(mem, "%s/ir/%s", tests_dir(), name);
-    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
-    return module_parse(mem, path, text, n);
-}
-
 static void fill(Program *p, Tensor **arg) {
     for (int i = 0; i < p->entry->narg; i++)
         memcpy(p->arg[i], arg[i]->data, (size_t)type_bytes(&p->entry->arg[i]->ty));
@@ -383,7 +377,7 @@ static void compiled(const char *name, int64_t micro, const char *optimizer,
     Arena *mem = arena_new();
     PassOptions o = options(0, micro, false, optimizer);
     CompileOptions co = {.cpu = cpu, .threads = 2, .lower_anew = true};
-    Program *p = program_make(mem, read_module(mem, name), train_passes, &o, &co);
+    Program *p = program_make(mem, ir_file(mem, name), train_passes, &o, &co);
     program_allocate(p, NULL, 0);
     Tensor **arg = sample_arguments(mem, p->entry)[0];
     fill(p, arg);

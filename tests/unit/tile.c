@@ -23,19 +23,8 @@ typedef struct Way {
 } Way;
 
 static Strategy strategy_of(const Way *w) {
-    return (Strategy){.data = w->dp,
-                      .context = w->cp,
-                      .tensor = w->tp,
-                      .ring = w->ring,
-                      .stages = w->stages,
-                      .chunks = MAX(w->chunks, 1),
-                      .schedule = w->schedule ? w->schedule : "1f1b",
-                      .sequence_parallel = w->sp,
-                      .vocab_parallel = w->vocab,
-                      .zero_level = w->zero,
-                      .zero_axes = "dp.cp",
-                      .bucket_bytes = 1 << 20,
-                      .overlap = w->beside ? OVERLAP_AUTO : OVERLAP_OFF};
+    return (Strategy){SIM_STRATEGY(w), .stages = w->stages, .chunks = MAX(w->chunks, 1),
+                      .schedule = w->schedule ? w->schedule : "1f1b"};
 }
 
 static bool is_of_tiles(const Func *f) {

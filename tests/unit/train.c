@@ -78,14 +78,10 @@ TEST_LIMIT(golden_on_one_thread, 120) {
 
 /* ---- a small run of its own ---- */
 
-static const char *train_words(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 TEST_LIMIT(run_folder_and_learning, 120) {
     const char *run = in_temp("run"), *ir = in_temp("ir");
-    RUN_EXPECT(0, train_words(runs_small_config(40, 15), run,
-                              arena_printf(mem(), "--dump_ir %s", ir)));
+    RUN_EXPECT(0, runs_words(runs_small_config(40, 15), run,
+                             arena_printf(mem(), "--dump_ir %s", ir)));
     static const char *const files[] = {"config.yaml",
                                         "plan.json",
                                         "metrics.jsonl",
@@ -107,28 +103,28 @@ TEST_LIMIT(run_folder_and_learning, 120) {
     EXPECT_INT(row[0].tokens, 2 * 2 * 16);
     /* The merged configuration runs again, to the same numbers. */
     const char *again = in_temp("again");
-    RUN_EXPECT(0, train_words(path_join(mem(), run, "config.yaml"), again, ""));
+    RUN_EXPECT(0, runs_words(path_join(mem(), run, "config.yaml"), again, ""));
     runs_expect_same_losses(run, again, 40);
     runs_expect_same_tensors(run, again, 40);
 }
 
 TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
     const char *run = in_temp("run"), *config = runs_small_config(6, 2);
-    RUN_EXPECT(0, train_words(config, run, "--context.save_graphs True"));
+    RUN_EXPECT(0, runs_words(config, run, "--context.save_graphs True"));
     int passes = 1;
     for (const char *p = train_passes; *p; p++) passes += *p == ',';
     EXPECT(file_exists(arena_printf(mem(), "%s/ir/%02d-memplan.ir", run, passes)));
-    RUN_EXPECT(0, train_words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     SAID_EXPECT("all 6 steps are done already");
     /* Its configuration stays that of its weights. */
     size_t n;
     const char *path = path_join(mem(), run, "config.yaml");
     char *before = file_read(mem(), path, 1 << 20, &n, EXIT_DATA);
-    RUN_EXPECT(0, train_words(config, run, "--model.model_config.norm_epsilon 1e-3"));
+    RUN_EXPECT(0, runs_words(config, run, "--model.model_config.norm_epsilon 1e-3"));
     SAID_EXPECT("all 6 steps are done already");
     EXPECT_STR(file_read(mem(), path, 1 << 20, &n, EXIT_DATA), before);
     /* never: from the start again; the older checkpoints are kept aside. */
-    RUN_EXPECT(0, train_words(config, run, "--resume never --runner_config.max_steps 4"));
+    RUN_EXPECT(0, runs_words(config, run, "--resume never --runner_config.max_steps 4"));
     EXPECT(file_exists(path_join(mem(), run, "ckpt.before-1/step_00000006")));
     EXPECT(file_exists(path_join(mem(), run, "metrics.jsonl.before-1")));
     EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000004")));
@@ -138,9 +134,9 @@ TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
 /* Text has a part that is not trained on, and its loss is of a model that learns. */
 TEST_LIMIT(validation_on_a_part_of_a_text, 60) {
     const char *config = runs_small_config(8, 0), *run = in_temp("run");
-    RUN_EXPECT(0, train_words(config, run,
-                              "--train_dataset.data_loader.split 9,1 --eval_interval 4 "
-                              "--eval_iters 2 --lr_schedule.learning_rate 1e-2"));
+    RUN_EXPECT(0, runs_words(config, run,
+                             "--train_dataset.data_loader.split 9,1 --eval_interval 4 "
+                             "--eval_iters 2 --lr_schedule.learning_rate 1e-2"));
     SAID_EXPECT("validation at step 4: loss ");
     SAID_EXPECT("(2 batches, ");
     const char *points =
@@ -158,12 +154,11 @@ TEST_LIMIT(validation_on_a_part_of_a_text, 60) {
 /* A rate that spoils the model: the perplexity is that of the loss, however large. */
 TEST_LIMIT(validation_of_a_large_loss, 60) {
     const char *config = runs_small_config(2, 0), *run = in_temp("run");
-    RUN_EXPECT(0,
-               train_words(config, run,
-                           "--train_dataset.data_loader.split 9,1 --optimizer.type SGD "
-                           "--lr_schedule.type constant --lr_schedule.warmup_steps 0 "
-                           "--lr_schedule.learning_rate 6 "
-                           "--runner_wrapper.use_clip_grad False"));
+    RUN_EXPECT(0, runs_words(config, run,
+                             "--train_dataset.data_loader.split 9,1 --optimizer.type SGD "
+                             "--lr_schedule.type constant --lr_schedule.warmup_steps 0 "
+                             "--lr_schedule.learning_rate 6 "
+                             "--runner_wrapper.use_clip_grad False"));
     const char *point =
         file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 16, NULL, EXIT_DATA);
     double loss, perplexity;
@@ -178,10 +173,10 @@ TEST_LIMIT(validation_of_a_large_loss, 60) {
 TEST_LIMIT(init_from_a_checkpoint, 120) {
     const char *run = in_temp("run"), *next = in_temp("next"),
                *config = runs_small_config(6, 6);
-    RUN_EXPECT(0, train_words(config, run, ""));
-    RUN_EXPECT(0, train_words(config, next,
-                              arena_printf(mem(), "--init_from %s --dump %s", run,
-                                           in_temp("d.safetensors"))));
+    RUN_EXPECT(0, runs_words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, next,
+                             arena_printf(mem(), "--init_from %s --dump %s", run,
+                                          in_temp("d.safetensors"))));
     SAID_EXPECT("weights from");
     int n;
     const MetricsRow *a = runs_metrics(run, &n);
@@ -195,7 +190,7 @@ TEST(resume_names_steps_of_epochs) {
     const char *words = "--runner_config.max_steps -1 --callbacks.CheckpointMonitor."
                         "save_checkpoint_steps 1000 --runner_config.epochs %d";
     for (int epochs = 1; epochs <= 2; epochs++)
-        RUN_EXPECT(0, train_words(config, run, arena_printf(mem(), words, epochs)));
+        RUN_EXPECT(0, runs_words(config, run, arena_printf(mem(), words, epochs)));
     const char *was = strstr(said(), "lr_schedule.total_steps was ");
     int from = 0, to = 0;
     EXPECT(was &&
@@ -207,14 +202,14 @@ TEST(resume_names_steps_of_epochs) {
  * beyond the run is a line, not an abort. */
 TEST_LIMIT(resume_names_what_differs, 120) {
     const char *config = runs_small_config(6, 3), *run = in_temp("run");
-    RUN_EXPECT(0, train_words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     RUN_EXPECT(
-        0, train_words(config, run, "--runner_config.max_steps 8 --optimizer.beta1 0.8"));
+        0, runs_words(config, run, "--runner_config.max_steps 8 --optimizer.beta1 0.8"));
     SAID_EXPECT("runner_config.max_steps was 6 and is 8");
     SAID_EXPECT("optimizer.beta1 was 0.9 and is 0.8");
     EXPECT(!strstr(said(), "optimizer.beta2 was") &&
            !strstr(said(), "output_dir is not"));
-    RUN_EXPECT(0, train_words(config, run, "--runner_config.max_steps 4"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_steps 4"));
     SAID_EXPECT("all 4 steps are done already: the checkpoint is of step 8");
     EXPECT(!chdir(temp_dir()));
     RUN_EXPECT(0, arena_printf(mem(), "train %s", config));
@@ -233,11 +228,11 @@ TEST_LIMIT(resume_names_what_differs, 120) {
 
 TEST(a_warm_up_longer_than_the_run) {
     const char *config = runs_small_config(4, 0), *run = in_temp("run");
-    RUN_EXPECT(0, train_words(config, run,
-                              "--lr_schedule.warmup_steps 100 "
-                              "--lr_schedule.total_steps 1000"));
+    RUN_EXPECT(0, runs_words(config, run,
+                             "--lr_schedule.warmup_steps 100 "
+                             "--lr_schedule.total_steps 1000"));
     SAID_EXPECT("the run of 4 steps ends before its warm-up of 100 steps does");
-    RUN_EXPECT(0, train_words(config, run, "--resume never"));
+    RUN_EXPECT(0, runs_words(config, run, "--resume never"));
     EXPECT(!strstr(said(), "before its warm-up"));
 }
 
@@ -298,12 +293,12 @@ TEST_LIMIT(dropout_and_length_beside_init_from, 120) {
 TEST(no_bytes_for_another_vocabulary) {
     const char *config = runs_small_config(4, 0), *run = in_temp("run");
     RUN_EXPECT(EXIT_CONFIG,
-               train_words(config, run, "--model.model_config.vocab_size 257"));
+               runs_words(config, run, "--model.model_config.vocab_size 257"));
     SAID_EXPECT("TextFile gives bytes as tokens, 0 .. 255, but this model has a "
                 "vocabulary of 257");
     SAID_EXPECT("stator tokenizer train --input ");
     SAID_EXPECT("or vocab_size 256");
-    RUN_EXPECT(0, train_words(config, run, "--model.model_config.vocab_size 250"));
+    RUN_EXPECT(0, runs_words(config, run, "--model.model_config.vocab_size 250"));
 }
 
 /* ---- a model as text ---- */
@@ -370,10 +365,10 @@ TEST_LIMIT(killed_at_random_instants, 900) {
     enum { STEPS = 40 };
     const int most = test_long() ? 50 : 20;
     const char *config = runs_small_config(STEPS, 2), *whole = in_temp("whole");
-    RUN_EXPECT(0, train_words(config, whole, ""));
+    RUN_EXPECT(0, runs_words(config, whole, ""));
     double start = clock_seconds();
     remove_all(whole);
-    RUN_EXPECT(0, train_words(config, whole, ""));
+    RUN_EXPECT(0, runs_words(config, whole, ""));
     uint64_t run_us = (uint64_t)(1e6 * (clock_seconds() - start));
     uint64_t random = 0x9e3779b97f4a7c15u;
     int kills = 0, finished = 0, resumed = 0;
@@ -384,7 +379,7 @@ TEST_LIMIT(killed_at_random_instants, 900) {
             int done = 0;
             if (file_exists(path_join(mem(), run, "metrics.jsonl")))
                 runs_metrics(run, &done);
-            pid_t pid = stator_start(train_words(config, run, ""));
+            pid_t pid = stator_start(runs_words(config, run, ""));
             if (kills < most) { /* anywhere, or some steps further than it came before */
                 uint64_t wait = runs_random(&random);
                 if (kills % 2 == 0)
@@ -411,7 +406,7 @@ TEST_LIMIT(killed_at_random_instants, 900) {
 static void check_signal(int number, const char *name) {
     const char *config = runs_small_config(100000, 50000);
     const char *run = in_temp(arena_printf(mem(), "run%d", number));
-    pid_t pid = stator_start(train_words(config, run, ""));
+    pid_t pid = stator_start(runs_words(config, run, ""));
     EXPECT(runs_wait_steps(pid, run, 5));
     kill(pid, number);
     int code = stator_wait(pid), n;
@@ -427,9 +422,9 @@ static void check_signal(int number, const char *name) {
                                     "--lr_schedule.total_steps 100000",
                                     more);
     const char *whole = in_temp(arena_printf(mem(), "whole%d", number));
-    RUN_EXPECT(0, train_words(config, run, rest));
+    RUN_EXPECT(0, runs_words(config, run, rest));
     SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
-    RUN_EXPECT(0, train_words(config, whole, rest));
+    RUN_EXPECT(0, runs_words(config, whole, rest));
     runs_expect_same_losses(run, whole, more);
 }
 
@@ -445,9 +440,9 @@ TEST_LIMIT(sigusr1_saves_and_stops, 180) {
 
 TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
-    pid_t pid = stator_start(train_words(config, run, ""));
+    pid_t pid = stator_start(runs_words(config, run, ""));
     EXPECT(runs_wait_steps(pid, run, 1));
-    RUN_EXPECT(EXIT_CONFIG, train_words(config, run, ""));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, run, ""));
     SAID_EXPECT("another stator train");
     kill(pid, SIGKILL);
     EXPECT_INT(stator_wait(pid), -SIGKILL);
@@ -493,7 +488,7 @@ TEST_LIMIT(memory_is_as_planned, 180) {
                      "%s --model.model_config.vocab_size 50021 "
                      "--model.model_config.hidden_size 256 --batch_size 8",
                      runs_pair_words());
-    pid_t pid = stator_start(train_words(config, run, large));
+    pid_t pid = stator_start(runs_words(config, run, large));
     EXPECT(runs_wait_steps(pid, run, 4));
     int64_t resident = runs_resident_bytes(pid);
     int64_t planned = plan_number(run, "resident_bytes"), sum = 0;
@@ -515,16 +510,15 @@ TEST_LIMIT(memory_is_as_planned, 180) {
 
 TEST_LIMIT(a_plan_above_the_limit_is_refused, 120) {
     const char *run = in_temp("run"), *config = runs_small_config(10, 0);
-    RUN_EXPECT(EXIT_MEMORY,
-               train_words(config, run, "--context.max_device_memory 100KB"));
+    RUN_EXPECT(EXIT_MEMORY, runs_words(config, run, "--context.max_device_memory 100KB"));
     SAID_EXPECT("weights");
     SAID_EXPECT("activations");
     SAID_EXPECT("optimizer");
     EXPECT(!file_exists(run));
     /* Above the plan, and below the process. */
-    RUN_EXPECT(EXIT_MEMORY, train_words(config, run, "--context.max_device_memory 10MB"));
+    RUN_EXPECT(EXIT_MEMORY, runs_words(config, run, "--context.max_device_memory 10MB"));
     SAID_EXPECT("MB besides, more than context.max_device_memory");
-    RUN_EXPECT(0, train_words(config, run, "--context.max_device_memory 1GB"));
+    RUN_EXPECT(0, runs_words(config, run, "--context.max_device_memory 1GB"));
     int64_t total = json_i64(
         json_need(json_need(read_plan(run), "memory_bytes"), "total"), 1, 1 << 30);
     EXPECT(total > 100 * 1024);

@@ -6,10 +6,6 @@
 TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
 
-static const char *words(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 static const char *checkpoint(const char *folder, int step) {
     return arena_printf(mem(), "%s/step_%08d", folder, step);
 }
@@ -29,7 +25,7 @@ static int rows(const char *run, const char *name, int *first) {
 /* A run of six steps with checkpoints of 2, 4 and 6. */
 static const char *six_steps(const char *name, const char *more) {
     const char *run = in_temp(name);
-    RUN_EXPECT(0, words(runs_small_config(6, 2), run, more));
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), run, more));
     return run;
 }
 
@@ -42,7 +38,7 @@ static const char *resume(const char *run, int step) {
 static void stop_at_once(const char *run, const char *with) {
     const char *file = path_join(mem(), run, "logs/rank_0.log");
     EXPECT(unlink(file) == 0 || errno == ENOENT);
-    pid_t pid = stator_start(words(runs_small_config(100000, 50000), run, with));
+    pid_t pid = stator_start(runs_words(runs_small_config(100000, 50000), run, with));
     for (int i = 0; i < 60000 && !file_exists(file); i++) usleep(1000);
     kill(pid, SIGUSR1);
     EXPECT_INT(stator_wait(pid), EXIT_SIGNALLED);
@@ -56,7 +52,7 @@ TEST_LIMIT(back_to_an_older_checkpoint, 120) {
     SAID_EXPECT("after step 4; the same command with --resume auto goes on from there");
     EXPECT(has(run, "ckpt", 2) && has(run, "ckpt", 4) && !has(run, "ckpt", 6));
     EXPECT(has(run, "ckpt.before-1", 6));
-    RUN_EXPECT(0, words(runs_small_config(6, 2), run, ""));
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), run, ""));
     SAID_EXPECT("resumed after step 4");
     runs_expect_same_losses(whole, run, 6);
     runs_expect_same_tensors(whole, run, 6);
@@ -71,7 +67,7 @@ static const char *latest(const char *run) {
 TEST_LIMIT(latest_is_one_that_stays, 120) {
     const char *run = six_steps("run", "");
     EXPECT_STR(latest(run), "step_00000006\n");
-    RUN_EXPECT(0, words(runs_small_config(4, 2), run, resume(run, 4)));
+    RUN_EXPECT(0, runs_words(runs_small_config(4, 2), run, resume(run, 4)));
     SAID_EXPECT("all 4 steps are done already");
     EXPECT(has(run, "ckpt.before-1", 6));
     EXPECT_STR(latest(run), "step_00000004\n");
@@ -96,11 +92,12 @@ TEST_LIMIT(on_from_a_checkpoint_elsewhere, 120) {
     stop_at_once(run, resume(from, 4));
     SAID_EXPECT("after step 4; the same command with --resume auto goes on from there");
     EXPECT(has(run, "ckpt", 4));
-    RUN_EXPECT(0, words(runs_small_config(6, 2), run, "--lr_schedule.total_steps 6"));
+    RUN_EXPECT(0,
+               runs_words(runs_small_config(6, 2), run, "--lr_schedule.total_steps 6"));
     SAID_EXPECT("resumed after step 4");
     runs_expect_same_tensors(from, run, 6);
     const char *done = in_temp("done");
-    RUN_EXPECT(0, words(runs_small_config(6, 2), done, resume(from, 6)));
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), done, resume(from, 6)));
     SAID_EXPECT("all 6 steps are done already");
     EXPECT(has(done, "ckpt", 6));
 }
@@ -142,8 +139,9 @@ TEST_LIMIT(no_good_checkpoint_from_elsewhere, 120) {
                        "--model.model_config.compute_dtype float16 "
                        "--runner_wrapper.loss_scale 1e18 "
                        "--runner_config.max_skipped_steps 3";
-    RUN_EXPECT(EXIT_DIVERGED, words(runs_small_config(6, 2), run,
-                                    arena_printf(mem(), "%s %s", resume(from, 6), more)));
+    RUN_EXPECT(EXIT_DIVERGED,
+               runs_words(runs_small_config(6, 2), run,
+                          arena_printf(mem(), "%s %s", resume(from, 6), more)));
     SAID_EXPECT("the newest checkpoint is of step 9; ");
     EXPECT(!strstr(said(), "good one"));
 }
@@ -156,13 +154,13 @@ TEST_LIMIT(no_good_checkpoint_from_elsewhere, 120) {
 TEST_LIMIT(lines_of_a_run_without_checkpoints_are_kept, 120) {
     const char *run = in_temp("run"), *config = runs_small_config(6, 0);
     int first;
-    RUN_EXPECT(0, words(config, run, VALIDATES));
-    RUN_EXPECT(0, words(config, run, VALIDATES "--runner_config.max_steps 4"));
+    RUN_EXPECT(0, runs_words(config, run, VALIDATES));
+    RUN_EXPECT(0, runs_words(config, run, VALIDATES "--runner_config.max_steps 4"));
     SAID_EXPECT("/metrics.jsonl of an earlier run is now ");
     EXPECT_INT(rows(run, "metrics.jsonl", &first), 4);
     EXPECT_INT(rows(run, "metrics.jsonl.before-1", &first), 6);
     EXPECT(file_exists(path_join(mem(), run, "valid.jsonl.before-1")));
-    RUN_EXPECT(0, words(config, run, "--resume never"));
+    RUN_EXPECT(0, runs_words(config, run, "--resume never"));
     EXPECT_INT(rows(run, "metrics.jsonl.before-2", &first), 4);
 }
 
@@ -170,8 +168,8 @@ TEST_LIMIT(lines_of_a_run_without_checkpoints_are_kept, 120) {
 TEST_LIMIT(lines_of_another_run_go_with_its_checkpoints, 120) {
     const char *from = six_steps("from", VALIDATES), *run = six_steps("run", "--seed 9");
     int first;
-    RUN_EXPECT(0, words(runs_small_config(6, 2), run,
-                        arena_printf(mem(), "%s %s", VALIDATES, resume(from, 4))));
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), run,
+                             arena_printf(mem(), "%s %s", VALIDATES, resume(from, 4))));
     EXPECT(has(run, "ckpt", 6) && !has(run, "ckpt", 2));
     EXPECT(has(run, "ckpt.before-1", 2) && has(run, "ckpt.before-1", 6));
     EXPECT_INT(rows(run, "metrics.jsonl.before-1", &first), 6);

@@ -27,19 +27,6 @@ static bool has(const char *folder, int step) {
                                     in_temp("run"), folder, step));
 }
 
-/* Steps and losses. A perplexity of the loss as it was read may have another last digit. */
-static const char *points(const char *run) {
-    const char *path = path_join(mem(), run, RUN_VALIDATION);
-    Text t = text_new(mem());
-    for (const char *p = file_read(mem(), path, 1 << 16, NULL, EXIT_DATA); *p;) {
-        const char *end = strchr(p, ',');
-        EXPECT((end = strchr(end + 1, ',')) != NULL);
-        text_add(&t, "%.*s\n", (int)(end - p), p);
-        p = strchr(end, '\n') + 1;
-    }
-    return t.s;
-}
-
 /* Weights that a run has left behind are not beside the losses of what it has become. */
 static void leaves_a_branch(const char *how) {
     const char *run = train(1, KEEPS_BEST);
@@ -47,7 +34,7 @@ static void leaves_a_branch(const char *how) {
     train(1,
           arena_printf(mem(), "%s %s --runner_config.max_steps 10", from_step(8), how));
     EXPECT(!has(RUN_BEST, 12) && has(RUN_BEST ".before-1", 12));
-    EXPECT(!strstr(points(run), "\"step\": 12"));
+    EXPECT(!strstr(runs_points(run), "\"step\": 12"));
 }
 
 TEST_LIMIT(a_branch_that_saves_no_best, 120) {
@@ -68,7 +55,7 @@ TEST_LIMIT(the_loss_is_in_the_checkpoint, 120) {
                                    "\"step\": 8, \"valid_loss\": 99/' %s",
                                    path)),
                0);
-    EXPECT_PART(points(run), "\"valid_loss\": 99\n");
+    EXPECT_PART(runs_points(run), "\"valid_loss\": 99\n");
     train(1, KEEPS_BEST "--lr_schedule.learning_rate 100 "
                         "--runner_config.max_steps 10");
     EXPECT(has(RUN_BEST, 8) && !has(RUN_BEST, 10));
@@ -80,14 +67,14 @@ static void lose_last_checkpoint(const char *run) {
 
 /* A run that was killed between its best checkpoint and the next of the others. */
 static void comes_again(int ranks) {
-    const char *run = train(ranks, KEEPS_BEST), *before = points(run);
+    const char *run = train(ranks, KEEPS_BEST), *before = runs_points(run);
     for (int i = 0; i < 2; i++) {
         lose_last_checkpoint(run);
         train(ranks, KEEPS_BEST);
         SAID_EXPECT("resumed after step 8");
         EXPECT(has(RUN_BEST, 12) && !has(RUN_BEST ".before-1", 12));
         EXPECT(!strstr(said(), "lowest validation loss"));
-        EXPECT_STR(points(run), before);
+        EXPECT_STR(runs_points(run), before);
     }
     lose_last_checkpoint(run);
     train(ranks, KEEPS_BEST "--optimizer.beta1 0.8");

@@ -18,19 +18,6 @@ static const char *train(int ranks, const char *name, const char *more) {
     return run;
 }
 
-/* Steps and losses. A perplexity of the loss as it was read may have another last digit. */
-static const char *points(const char *run) {
-    const char *path = path_join(mem(), run, RUN_VALIDATION);
-    Text t = text_new(mem());
-    for (const char *p = file_read(mem(), path, 1 << 16, NULL, EXIT_DATA); *p;) {
-        const char *end = strchr(p, ',');
-        EXPECT((end = strchr(end + 1, ',')) != NULL);
-        text_add(&t, "%.*s\n", (int)(end - p), p);
-        p = strchr(end, '\n') + 1;
-    }
-    return t.s;
-}
-
 /* As when the run was killed before its last `lines` points. */
 static void lose_points(const char *run, int lines) {
     const char *path = path_join(mem(), run, RUN_VALIDATION);
@@ -49,7 +36,7 @@ static bool is_best(const char *run, int step) {
 
 /* Killed while it validated behind its last step. */
 static void loses_all_behind_the_last_step(int ranks) {
-    const char *run = train(ranks, "run", ""), *before = points(run);
+    const char *run = train(ranks, "run", ""), *before = runs_points(run);
     EXPECT_PART(before, "{\"step\": 8, \"valid_loss\": ");
     EXPECT_PART(before, "{\"step\": 8, \"test_loss\": ");
     EXPECT(is_best(run, 8));
@@ -60,11 +47,11 @@ static void loses_all_behind_the_last_step(int ranks) {
     SAID_EXPECT("has no loss on the valid part of step 8 yet");
     EXPECT(!strstr(said(), "no point of"));
     SAID_EXPECT("test at step 8: loss ");
-    EXPECT_STR(points(run), before);
+    EXPECT_STR(runs_points(run), before);
     EXPECT(is_best(run, 8));
     train(ranks, "run", "");
     EXPECT(!strstr(said(), "at step 8: loss"));
-    EXPECT_STR(points(run), before);
+    EXPECT_STR(runs_points(run), before);
 }
 
 TEST_LIMIT(all_behind_the_last_step, 120) {
@@ -77,11 +64,11 @@ TEST_LIMIT(all_behind_the_last_step_on_ranks, 120) {
 }
 
 TEST_LIMIT(the_test_loss_alone, 120) {
-    const char *run = train(1, "run", ""), *before = points(run);
+    const char *run = train(1, "run", ""), *before = runs_points(run);
     lose_points(run, 1);
     train(1, "run", "");
     EXPECT(!strstr(said(), "validation at step"));
-    EXPECT_STR(points(run), before);
+    EXPECT_STR(runs_points(run), before);
 }
 
 TEST_LIMIT(the_best_checkpoint_alone, 120) {
@@ -99,7 +86,7 @@ static void loses_a_point_half_way(int ranks) {
     lose_points(run, 2);
     train(ranks, "run", "");
     SAID_EXPECT("validation at step 4: loss ");
-    EXPECT_STR(points(run), points(whole));
+    EXPECT_STR(runs_points(run), runs_points(whole));
     runs_expect_same_losses(whole, run, 8);
     runs_expect_same_tensors(whole, run, 8);
 }
@@ -118,5 +105,5 @@ TEST_LIMIT(no_point_where_a_run_begins, 120) {
     const char *from = train(1, "from", "--runner_config.max_steps 4");
     const char *run =
         train(1, "run", arena_printf(mem(), "--resume %s/ckpt/step_00000004", from));
-    EXPECT(!strstr(points(run), "\"step\": 4"));
+    EXPECT(!strstr(runs_points(run), "\"step\": 4"));
 }

@@ -6,10 +6,6 @@
 TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
 
-static const char *words_of(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 static const char *const cuts[] = {
     "--runner_config.batch_size 4 --parallel_config.micro_batch_num 1",
     "--runner_config.batch_size 2 --parallel_config.micro_batch_num 2",
@@ -20,7 +16,7 @@ TEST_LIMIT(micro_batches_drop_the_same, 120) {
     const char *config = runs_small_config(4, 0), *run[ARRAY_LEN(cuts)];
     for (int i = 0; i < ARRAY_LEN(cuts); i++) {
         run[i] = in_temp(arena_printf(mem(), "run%d", i));
-        RUN_EXPECT(0, words_of(config, run[i], cuts[i]));
+        RUN_EXPECT(0, runs_words(config, run[i], cuts[i]));
         runs_expect_near_losses(run[0], run[i], 4);
     }
 }
@@ -58,7 +54,7 @@ TEST_LIMIT(micro_batches_count_labels_alike, 120) {
     for (int i = 0; i < ARRAY_LEN(cuts); i++) {
         static const char mark[] = "validation at step 3: loss ";
         run[i] = in_temp(arena_printf(mem(), "run%d", i));
-        RUN_EXPECT(0, words_of(config, run[i], cuts[i]));
+        RUN_EXPECT(0, runs_words(config, run[i], cuts[i]));
         runs_expect_near_losses(run[0], run[i], 3);
         SAID_EXPECT(mark);
         double loss = atof(strstr(said(), mark) + strlen(mark));
@@ -69,9 +65,9 @@ TEST_LIMIT(micro_batches_count_labels_alike, 120) {
     static const char words[] = " --calculate_per_token_loss False";
     const char *means = in_temp("means"), *one = in_temp("one");
     int n;
-    RUN_EXPECT(0, words_of(config, one, arena_printf(mem(), "%s%s", cuts[0], words)));
+    RUN_EXPECT(0, runs_words(config, one, arena_printf(mem(), "%s%s", cuts[0], words)));
     runs_expect_near_losses(run[0], one, 3);
-    RUN_EXPECT(0, words_of(config, means, arena_printf(mem(), "%s%s", cuts[2], words)));
+    RUN_EXPECT(0, runs_words(config, means, arena_printf(mem(), "%s%s", cuts[2], words)));
     SAID_EXPECT("calculate_per_token_loss False: the loss is the mean of the means");
     double apart = runs_metrics(means, &n)->loss - runs_metrics(run[0], &n)->loss;
     EXPECT(fabs(apart) > 1e-3);
@@ -90,8 +86,9 @@ static void expect_dump_of_step(const char *config, const char *more) {
         int n;
         remove_all(run);
         path[i] = arena_printf(mem(), "%s.safetensors", run);
-        RUN_EXPECT(0, words_of(config, run,
-                               arena_printf(mem(), form, i ? 400 : 100, path[i], more)));
+        RUN_EXPECT(0,
+                   runs_words(config, run,
+                              arena_printf(mem(), form, i ? 400 : 100, path[i], more)));
         rate = runs_metrics(run, &n)->lr - rate;
     }
     Safetensors *from = safetensors_open(mem(), path[0], EXIT_DATA);

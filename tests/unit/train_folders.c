@@ -9,10 +9,6 @@ TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
-static const char *words(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 static const char *checkpoints_in(const char *folder) {
     return arena_printf(mem(), "--callbacks.CheckpointMonitor.directory %s", folder);
 }
@@ -36,41 +32,41 @@ static pid_t start_and_stop(const char *run, const char *its_words) {
 TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_is_refused, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     const char *both = checkpoints_in(in_temp("both"));
-    pid_t pid = start_and_stop(run, words(config, run, both));
-    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
+    pid_t pid = start_and_stop(run, runs_words(config, run, both));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, in_temp("other"), both));
     SAID_EXPECT("another stator train is writing to");
     SAID_EXPECT("/both; give another --callbacks.CheckpointMonitor.directory");
     RUN_EXPECT(EXIT_CONFIG,
-               words(config, in_temp("other"),
-                     checkpoints_in(path_join(mem(), run, "ckpt/../../both"))));
+               runs_words(config, in_temp("other"),
+                          checkpoints_in(path_join(mem(), run, "ckpt/../../both"))));
     kill_and_wait(pid);
 }
 
 /* Also where it is the usual one of the other run. */
 TEST_LIMIT(the_checkpoints_of_a_running_run_are_refused, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
-    pid_t pid = start_and_stop(run, words(config, run, ""));
-    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"),
-                                  checkpoints_in(path_join(mem(), run, "ckpt"))));
+    pid_t pid = start_and_stop(run, runs_words(config, run, ""));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, in_temp("other"),
+                                       checkpoints_in(path_join(mem(), run, "ckpt"))));
     SAID_EXPECT("/run/ckpt; give another");
     kill_and_wait(pid);
 }
 
 TEST_LIMIT(one_folder_for_the_run_and_its_checkpoints, 120) {
     const char *config = runs_small_config(4, 2), *run = in_temp("run");
-    RUN_EXPECT(0, words(config, run, checkpoints_in(run)));
+    RUN_EXPECT(0, runs_words(config, run, checkpoints_in(run)));
     EXPECT(file_exists(path_join(mem(), run, "step_00000004")));
 }
 
 /* Also when what another run had there has gone aside. */
 TEST_LIMIT(a_folder_of_an_earlier_run_is_locked, 120) {
     const char *both = checkpoints_in(in_temp("both")), *run = in_temp("run");
-    RUN_EXPECT(0, words(runs_small_config(4, 2), in_temp("before"), both));
+    RUN_EXPECT(0, runs_words(runs_small_config(4, 2), in_temp("before"), both));
     const char *config = runs_small_config(100000, 50000);
     pid_t pid = start_and_stop(
-        run, words(config, run, arena_printf(mem(), "%s --resume never", both)));
+        run, runs_words(config, run, arena_printf(mem(), "%s --resume never", both)));
     EXPECT(file_exists(in_temp("both.before-1/step_00000004")));
-    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, in_temp("other"), both));
     kill_and_wait(pid);
 }
 
@@ -81,7 +77,7 @@ TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_of_ranks, 180) {
     ranks_wait_start(pid, rank, 2);
     EXPECT(runs_wait_steps(pid, run, 1));
     for (int r = 0; r < 2; r++) kill(rank[r], SIGSTOP);
-    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("one"), both));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, in_temp("one"), both));
     ranks_end(ranks_start(2, config, in_temp("two"), both), EXIT_CONFIG, both);
     SAID_EXPECT("another stator train is writing to");
     for (int r = 0; r < 2; r++) kill(rank[r], SIGCONT);
@@ -95,7 +91,7 @@ TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_of_ranks, 180) {
 static int ends_for_data(const char *run, const char *words_after,
                          void (*spoil)(const char *)) {
     const char *config = runs_small_config(100000, 50000);
-    pid_t pid = stator_start(words(config, run, words_after));
+    pid_t pid = stator_start(runs_words(config, run, words_after));
     EXPECT(runs_wait_steps(pid, run, 3));
     spoil(in_temp("text.txt"));
     int code = stator_wait(pid), n = 0;
@@ -126,7 +122,7 @@ TEST_LIMIT(a_text_that_is_cut_short_while_training, 120) {
     const char *run = in_temp("run");
     int n = ends_for_data(run, "", cut_short);
     SAID_EXPECT("text.txt was cut short, or cannot be read any more");
-    RUN_EXPECT(0, words(runs_small_config(n + 2, 50000), run, ""));
+    RUN_EXPECT(0, runs_words(runs_small_config(n + 2, 50000), run, ""));
     SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
 }
 
@@ -312,11 +308,11 @@ static void change_a_byte(const char *path) {
 TEST_LIMIT(a_resume_says_that_the_text_has_changed, 120) {
     const char *config = runs_small_config(8, 4), *run = in_temp("run");
     const char *half = "--runner_config.max_steps 4 --lr_schedule.total_steps 8";
-    RUN_EXPECT(0, words(config, run, half));
-    RUN_EXPECT(0, words(config, run, half));
+    RUN_EXPECT(0, runs_words(config, run, half));
+    RUN_EXPECT(0, runs_words(config, run, half));
     EXPECT(!strstr(said(), "other content"));
     change_a_byte(in_temp("text.txt"));
-    RUN_EXPECT(0, words(config, run, half));
+    RUN_EXPECT(0, runs_words(config, run, half));
     SAID_EXPECT("text.txt has the size it had when the checkpoint was saved, but other "
                 "content");
 }
@@ -330,11 +326,11 @@ TEST_LIMIT(a_resume_says_that_a_text_with_a_bad_token_has_changed, 120) {
     const char *more = "--model.model_config.vocab_size 128 --seed 3";
     bytes[size - 100] = (char)200;
     write_text(text, bytes);
-    RUN_EXPECT(0, words(config, run, more));
-    RUN_EXPECT(0, words(config, run, more));
+    RUN_EXPECT(0, runs_words(config, run, more));
+    RUN_EXPECT(0, runs_words(config, run, more));
     EXPECT(!strstr(said(), "WARNING"));
     change_a_byte(text);
-    RUN_EXPECT(0, words(config, run, more));
+    RUN_EXPECT(0, runs_words(config, run, more));
     SAID_EXPECT("but other content");
 }
 
@@ -342,27 +338,27 @@ TEST_LIMIT(a_resume_says_that_a_text_with_a_bad_token_has_changed, 120) {
 TEST_LIMIT(a_longer_run_says_that_the_text_has_changed, 120) {
     const char *config = runs_small_config(8, 4), *run = in_temp("run");
     const char *other = in_temp("other.txt"), *text = in_temp("text.txt");
-    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 4"));
-    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 5"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_steps 4"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_steps 5"));
     SAID_EXPECT("max_steps was 4 and is 5");
     EXPECT(!strstr(said(), "WARNING"));
     change_a_byte(text);
-    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 6"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_steps 6"));
     SAID_EXPECT("text.txt has the size it had when the checkpoint was saved, but other "
                 "content");
-    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 7 --seed 9"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_steps 7 --seed 9"));
     EXPECT(!strstr(said(), "WARNING"));
     EXPECT(truncate(text, 5000) == 0);
-    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 8 --seed 8"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_steps 8 --seed 8"));
     SAID_EXPECT("tokens when the checkpoint was saved and has 5000 now");
     write_text(other, file_read(mem(), text, 1 << 20, NULL, EXIT_DATA));
     change_a_byte(other);
     EXPECT(truncate(other, 4500) == 0);
-    RUN_EXPECT(0, words(config, run,
-                        arena_printf(mem(),
-                                     "--runner_config.max_steps 9 --dataset_dir "
-                                     "%s --seed 8",
-                                     other)));
+    RUN_EXPECT(0, runs_words(config, run,
+                             arena_printf(mem(),
+                                          "--runner_config.max_steps 9 --dataset_dir "
+                                          "%s --seed 8",
+                                          other)));
     SAID_EXPECT("dataset_dir was ");
     EXPECT(!strstr(said(), "WARNING"));
 }
@@ -383,29 +379,29 @@ TEST_LIMIT(a_longer_run_says_that_a_pair_has_changed, 120) {
                                    pair);
     int others = 0;
     for (int steps = 3; steps <= 19; steps += 8) {
-        RUN_EXPECT(0, words(config, run, arena_printf(mem(), "%s %d", gpt, steps)));
+        RUN_EXPECT(0, runs_words(config, run, arena_printf(mem(), "%s %d", gpt, steps)));
         EXPECT(!strstr(said(), "but other content"));
         others += strstr(said(), "samples come in another order") != NULL;
     }
     EXPECT(others > 0);
     change_a_byte(arena_printf(mem(), "%s_text_document.bin", pair));
-    RUN_EXPECT(0, words(config, run, arena_printf(mem(), "%s 27", gpt)));
+    RUN_EXPECT(0, runs_words(config, run, arena_printf(mem(), "%s 27", gpt)));
     SAID_EXPECT("max_steps was 19 and is 27");
     SAID_EXPECT("but other content");
 }
 
 TEST_LIMIT(a_text_shorter_than_a_step, 120) {
     const char *config = runs_small_config(4, 0), *run = in_temp("run");
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     EXPECT(!strstr(said(), "more than once"));
     EXPECT(truncate(in_temp("text.txt"), 49) == 0);
-    RUN_EXPECT(0, words(config, in_temp("short"), ""));
+    RUN_EXPECT(0, runs_words(config, in_temp("short"), ""));
     SAID_EXPECT("text.txt has 3 sequences of 16, a step takes 4");
 }
 
 TEST_LIMIT(a_run_folder_removed_while_training, 120) {
     const char *config = runs_small_config(100000, 20), *run = in_temp("run");
-    pid_t pid = stator_start(words(config, run, ""));
+    pid_t pid = stator_start(runs_words(config, run, ""));
     EXPECT(runs_wait_steps(pid, run, 1));
     EXPECT(rename(run, in_temp("moved")) == 0);
     for (int i = 0; i < 600 && !strstr(said(), "was removed"); i++) usleep(100000);
@@ -418,7 +414,7 @@ TEST_LIMIT(a_run_folder_removed_while_training, 120) {
 /* The curve is drawn from what the run remembers: the file is not read again. */
 TEST_LIMIT(metrics_removed_while_training, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
-    pid_t pid = stator_start(words(config, run, ""));
+    pid_t pid = stator_start(runs_words(config, run, ""));
     EXPECT(runs_wait_steps(pid, run, 5));
     EXPECT(unlink(path_join(mem(), run, "metrics.jsonl")) == 0);
     kill(pid, SIGTERM);
@@ -437,7 +433,7 @@ TEST_LIMIT(pipes_in_the_place_of_files, 60) {
     EXPECT(mkfifo(pipe, 0600) == 0 && dir_make(weights) == 0);
     RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "inspect %s", pipe));
     SAID_EXPECT("tokenizer.json is not a regular file but a pipe or a device");
-    RUN_EXPECT(EXIT_CONFIG, words(pipe, in_temp("run"), ""));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(pipe, in_temp("run"), ""));
     EXPECT_INT(system(arena_printf(mem(), "cp %s/config.json %s",
                                    runs_golden("gpt2_tiny"), weights)),
                0);
@@ -452,7 +448,7 @@ TEST_LIMIT(a_log_that_is_a_link_is_not_followed, 60) {
     write_text(mine, "keep");
     EXPECT_INT(dir_make(path_join(mem(), run, "logs")), 0);
     EXPECT(symlink(mine, path_join(mem(), run, "logs/rank_0.log")) == 0);
-    RUN_EXPECT(EXIT_DATA, words(runs_small_config(4, 2), run, ""));
+    RUN_EXPECT(EXIT_DATA, runs_words(runs_small_config(4, 2), run, ""));
     SAID_EXPECT("logs/rank_0.log: Too many levels of symbolic links");
     EXPECT_STR(file_read(mem(), mine, 100, NULL, EXIT_DATA), "keep");
 }
@@ -462,10 +458,10 @@ TEST_LIMIT(a_log_that_is_a_link_is_not_followed, 60) {
 TEST_LIMIT(latest_as_a_folder_does_not_hide_the_checkpoint, 60) {
     const char *run = in_temp("run"), *config = runs_small_config(4, 2);
     EXPECT_INT(dir_make(path_join(mem(), run, "ckpt/latest/x")), 0);
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     SAID_EXPECT("ckpt/step_00000004, but: cannot write ");
     EXPECT(!strstr(said(), "no checkpoint of step"));
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     SAID_EXPECT("resumed after step 4");
 }
 
@@ -500,12 +496,12 @@ TEST_LIMIT(lost_output_is_an_error, 60) {
 
 TEST_LIMIT(numbers_of_threads_and_steps, 60) {
     const char *run = in_temp("run"), *config = runs_small_config(4, 2);
-    RUN_EXPECT(EXIT_CONFIG, words(config, run, "--context.threads 4096"));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, run, "--context.threads 4096"));
     SAID_EXPECT("4096 threads on ");
-    RUN_EXPECT(EXIT_CONFIG, words(config, run,
-                                  "--runner_config.max_steps 0 "
-                                  "--lr_schedule.total_steps 8"));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, run,
+                                       "--runner_config.max_steps 0 "
+                                       "--lr_schedule.total_steps 8"));
     SAID_EXPECT("max_steps is 0: nothing would be trained");
-    RUN_EXPECT(EXIT_CONFIG, words(config, run, "--runner_config.max_steps 0"));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, run, "--runner_config.max_steps 0"));
     SAID_EXPECT("max_steps is 0: nothing would be trained");
 }

@@ -8,29 +8,25 @@ TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
-static const char *words(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 /* The program by its path, unless PATH finds it, and a folder with quotes where it needs them. */
 TEST(the_next_command_can_be_typed) {
     const char *config = runs_small_config(4, 4), *run = in_temp("run$1");
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     SAID_EXPECT("/stator predict ");
     SAID_EXPECT(arena_printf(mem(), "predict '%s' --prompt", run));
     setenv("PATH", arena_printf(mem(), "%s:%s", getenv("PATH"), BUILD_DIR), 1);
-    RUN_EXPECT(0, words(config, run, "--train_steps 5"));
+    RUN_EXPECT(0, runs_words(config, run, "--train_steps 5"));
     SAID_EXPECT("next       stator predict ");
 }
 
 TEST_LIMIT(damaged_metrics_are_told_at_a_resume, 120) {
     const char *config = runs_small_config(8, 4), *run = in_temp("run");
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     const char *path = path_join(mem(), run, "metrics.jsonl");
     int fd = open(path, O_WRONLY);
     EXPECT(fd >= 0 && pwrite(fd, "@", 1, 0) == 1);
     close(fd);
-    RUN_EXPECT(0, words(config, run, "--runner_config.log_interval 3"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.log_interval 3"));
     SAID_EXPECT("metrics.jsonl:1: the line is broken or out of order; 1 such lines are "
                 "taken out, the file as it was is ");
     EXPECT(file_exists(arena_printf(mem(), "%s.damaged-1", path)));
@@ -51,44 +47,44 @@ TEST_LIMIT(missing_metrics_are_told_at_a_resume, 120) {
         const char *config = runs_small_config(8, 4),
                    *run = in_temp(arena_printf(mem(), "run%d", i));
         const char *path = path_join(mem(), run, "metrics.jsonl");
-        RUN_EXPECT(0, words(config, run, ""));
+        RUN_EXPECT(0, runs_words(config, run, ""));
         EXPECT_INT(system(arena_printf(mem(), "%s %s", rows[i].spoil, path)), 0);
-        RUN_EXPECT(0, words(config, run, "--train_steps 9"));
+        RUN_EXPECT(0, runs_words(config, run, "--train_steps 9"));
         if (rows[i].said) SAID_EXPECT(rows[i].said);
-        RUN_EXPECT(0, words(config, run, "--train_steps 10"));
+        RUN_EXPECT(0, runs_words(config, run, "--train_steps 10"));
         EXPECT(!strstr(said(), "no line of") == !rows[i].said);
     }
     const char *elsewhere = in_temp("elsewhere"), *config = runs_small_config(12, 4);
-    RUN_EXPECT(
-        0, words(config, elsewhere, arena_printf(mem(), "--resume %s", in_temp("run0"))));
+    RUN_EXPECT(0, runs_words(config, elsewhere,
+                             arena_printf(mem(), "--resume %s", in_temp("run0"))));
     EXPECT(!strstr(said(), "no line of"));
-    RUN_EXPECT(0, words(config, elsewhere, "--train_steps 13"));
+    RUN_EXPECT(0, runs_words(config, elsewhere, "--train_steps 13"));
     EXPECT(!strstr(said(), "no line of"));
 }
 
 TEST_LIMIT(damaged_points_are_told_at_a_resume, 120) {
     const char *config = runs_small_config(8, 4), *run = in_temp("run");
     const char *valid = "--train_dataset.data_loader.split 9,1 --eval_interval 2";
-    RUN_EXPECT(0, words(config, run, valid));
+    RUN_EXPECT(0, runs_words(config, run, valid));
     const char *path = path_join(mem(), run, "valid.jsonl");
     EXPECT_INT(system(arena_printf(mem(), "echo garbage >> %s", path)), 0);
-    RUN_EXPECT(0, words(config, run, valid));
+    RUN_EXPECT(0, runs_words(config, run, valid));
     SAID_EXPECT("valid.jsonl:5: the line is broken or out of order; 1 such lines are");
     const char *aside = arena_printf(mem(), "%s.damaged-1", path);
     EXPECT_PART(file_read(mem(), aside, 1 << 16, NULL, EXIT_DATA), "garbage\n");
-    RUN_EXPECT(0, words(config, run, valid));
+    RUN_EXPECT(0, runs_words(config, run, valid));
     EXPECT(!strstr(said(), "broken"));
 }
 
 TEST_LIMIT(missing_points_are_told_at_a_resume, 120) {
     const char *config = runs_small_config(8, 4), *run = in_temp("run");
     const char *valid = "--train_dataset.data_loader.split 9,1 --eval_interval 2";
-    RUN_EXPECT(0, words(config, run, valid));
-    RUN_EXPECT(0, words(config, run, valid));
+    RUN_EXPECT(0, runs_words(config, run, valid));
+    RUN_EXPECT(0, runs_words(config, run, valid));
     EXPECT(!strstr(said(), "no point of"));
     const char *path = path_join(mem(), run, "valid.jsonl");
     EXPECT_INT(system(arena_printf(mem(), "sed -i '1d;3d' %s", path)), 0);
-    RUN_EXPECT(0, words(config, run, valid));
+    RUN_EXPECT(0, runs_words(config, run, valid));
     SAID_EXPECT("valid.jsonl has no point of 2 of the steps up to 8 at which this run "
                 "validates, the first of them step 2");
 }
@@ -96,7 +92,7 @@ TEST_LIMIT(missing_points_are_told_at_a_resume, 120) {
 TEST_LIMIT(metrics_removed_while_training, 120) {
     const char *config = runs_small_config(100000, 20), *run = in_temp("run");
     const char *path = path_join(mem(), run, "metrics.jsonl");
-    pid_t pid = stator_start(words(config, run, ""));
+    pid_t pid = stator_start(runs_words(config, run, ""));
     EXPECT(runs_wait_steps(pid, run, 1));
     EXPECT(unlink(path) == 0);
     for (int i = 0; i < 600 && !file_exists(path); i++) usleep(100000);
@@ -110,12 +106,12 @@ TEST_LIMIT(metrics_removed_while_training, 120) {
 
 TEST_LIMIT(what_a_loss_is_of, 60) {
     const char *config = runs_small_config(4, 0), *run = in_temp("run");
-    RUN_EXPECT(0, words(config, run, "--runner_config.log_interval 3"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.log_interval 3"));
     SAID_EXPECT(" (of the last step alone, not a mean of 3)\n");
     EXPECT(!strstr(said(), "lr_schedule.total_steps"));
-    RUN_EXPECT(0, words(config, in_temp("short"),
-                        "--lr_schedule.type linear --lr_schedule.lr_end 1e-5 "
-                        "--lr_schedule.total_steps 3 --lr_schedule.warmup_steps 1"));
+    RUN_EXPECT(0, runs_words(config, in_temp("short"),
+                             "--lr_schedule.type linear --lr_schedule.lr_end 1e-5 "
+                             "--lr_schedule.total_steps 3 --lr_schedule.warmup_steps 1"));
     EXPECT(!strstr(said(), "of the last step alone"));
     SAID_EXPECT(
         "note: the learning rate goes down over lr_schedule.total_steps 3 of the 4 "

@@ -125,8 +125,7 @@ TEST_LIMIT(cosine_with_restarts, 120) {
         {"--lr_schedule.type cosine_with_restarts", 1}};
     for (int k = 0; k < ARRAY_LEN(cases); k++) {
         const char *run = in_temp(arena_printf(mem(), "run%d", k));
-        RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s %s",
-                                   runs_small_config(12, 0), run, cases[k].words));
+        RUN_EXPECT(0, runs_words(runs_small_config(12, 0), run, cases[k].words));
         int n;
         const MetricsRow *row = runs_metrics(run, &n);
         EXPECT_INT(n, 12);

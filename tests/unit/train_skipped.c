@@ -85,10 +85,6 @@ static const char *config_of(const Bad *bad, const char *steps) {
     return config;
 }
 
-static const char *words(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 /* ---- what runs have in common ---- */
 
 /* A row but for what time it took. */
@@ -130,15 +126,15 @@ TEST_LIMIT(good_steps_are_those_of_a_run_without_the_bad, 120) {
     const char *with = in_temp("with"), *without = in_temp("without");
     char good[STEPS + 1];
     for (int i = 0; i <= STEPS; i++) good[i] = mixed[i] == 'b' ? '-' : mixed[i];
-    RUN_EXPECT(0, words(config_of(&large, mixed), with, ""));
+    RUN_EXPECT(0, runs_words(config_of(&large, mixed), with, ""));
     SAID_EXPECT("WARNING: step 3 is skipped: loss ");
     SAID_EXPECT("(skipped in a row: 3 of at most 10)");
     SAID_EXPECT("done       20 steps");
     SAID_EXPECT(", skipped: 6");
     const MetricsRow *a = expect_skipped(with, mixed);
     int n, k = 0;
-    RUN_EXPECT(0, words(config_of(&large, good), without,
-                        "--optimizer.end_weight_decay 0.14")); /* as much a step */
+    RUN_EXPECT(0, runs_words(config_of(&large, good), without,
+                             "--optimizer.end_weight_decay 0.14")); /* as much a step */
     const MetricsRow *b = runs_metrics(without, &n);
     EXPECT_INT(n, 14);
     for (int i = 0; i < STEPS; i++) {
@@ -158,15 +154,15 @@ TEST_LIMIT(good_steps_are_those_of_a_run_without_the_bad, 120) {
 TEST_LABEL_OF(a_resume_across_skipped_steps, RELEASED);
 TEST_LIMIT(a_resume_across_skipped_steps, 180) {
     const char *config = config_of(&large, mixed), *whole = in_temp("whole");
-    RUN_EXPECT(0, words(config, whole, ""));
+    RUN_EXPECT(0, runs_words(config, whole, ""));
     for (int stop = 3; stop <= 12; stop += 3) {
         const char *run = in_temp(arena_printf(mem(), "run%d", stop));
-        RUN_EXPECT(0, words(config, run,
-                            arena_printf(mem(),
-                                         "--runner_config.max_steps %d "
-                                         "--optimizer.end_weight_decay %.17g",
-                                         stop, 0.01 * stop)));
-        RUN_EXPECT(0, words(config, run, ""));
+        RUN_EXPECT(0, runs_words(config, run,
+                                 arena_printf(mem(),
+                                              "--runner_config.max_steps %d "
+                                              "--optimizer.end_weight_decay %.17g",
+                                              stop, 0.01 * stop)));
+        RUN_EXPECT(0, runs_words(config, run, ""));
         SAID_EXPECT(arena_printf(mem(), "resumed after step %d", stop));
         expect_same_rows(whole, run);
         runs_expect_same_tensors(whole, run, STEPS);
@@ -192,8 +188,8 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     static const char steps[] = "....bb.bbbb...b.....";
     const char *config = config_of(&large, steps), *run = in_temp("run");
     const char *whole = in_temp("whole"), *most = "--runner_config.max_skipped_steps 3";
-    RUN_EXPECT(0, words(config, whole, ""));
-    RUN_EXPECT(1, words(config, run, most));
+    RUN_EXPECT(0, runs_words(config, whole, ""));
+    RUN_EXPECT(1, runs_words(config, run, most));
     SAID_EXPECT("(skipped in a row: 3 of at most 3)");
     SAID_EXPECT(
         "3 steps in a row were skipped, the weights are those of step 7; the newest "
@@ -204,12 +200,12 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000010/manifest.json")));
     EXPECT(file_exists(path_join(mem(), run, "loss.svg")));
     const char *newest = path_join(mem(), run, "ckpt/step_00000010");
-    RUN_EXPECT(1, words(config, run, most));
+    RUN_EXPECT(1, runs_words(config, run, most));
     SAID_EXPECT("the run has diverged (3 steps in a row were skipped at step 10)");
     SAID_EXPECT(arena_printf(mem(), "or --resume %s to go on", newest));
     EXPECT_STR(steps_kept(run), "5 10");
-    RUN_EXPECT(0,
-               words(config, run, arena_printf(mem(), "%s --resume %s", most, newest)));
+    RUN_EXPECT(
+        0, runs_words(config, run, arena_printf(mem(), "%s --resume %s", most, newest)));
     SAID_EXPECT("resumed after step 10");
     SAID_EXPECT("WARNING: step 11 is skipped: ");
     SAID_EXPECT("(skipped in a row: 1 of at most 3)");
@@ -220,7 +216,7 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
 /* Of a token that is in no batch there is no gradient. */
 TEST_LIMIT(steps_of_nothing_by_nothing, 120) {
     const char *run = in_temp("run"), *config = config_of(&large, "....................");
-    const char *none = words(config, run, "--optimizer.eps 0");
+    const char *none = runs_words(config, run, "--optimizer.eps 0");
     RUN_EXPECT(1, none);
     SAID_EXPECT("optimizer.eps is 0: the step of a number whose gradients");
     SAID_EXPECT("is not finite any more: write an optimizer.eps above 0, as with 0");
@@ -230,12 +226,13 @@ TEST_LIMIT(steps_of_nothing_by_nothing, 120) {
 
 /* Rates too large for plain SGD: the loss grows, and then is no number. */
 static const char *growing(const char *run, const char *more) {
-    return words(runs_small_config(40, 2), run,
-                 arena_printf(mem(),
-                              "--optimizer.type SGD --lr_schedule.type constant "
-                              "--runner_wrapper.use_clip_grad False "
-                              "--callbacks.CheckpointMonitor.keep_checkpoint_max 2 %s",
-                              more));
+    return runs_words(
+        runs_small_config(40, 2), run,
+        arena_printf(mem(),
+                     "--optimizer.type SGD --lr_schedule.type constant "
+                     "--runner_wrapper.use_clip_grad False "
+                     "--callbacks.CheckpointMonitor.keep_checkpoint_max 2 %s",
+                     more));
 }
 
 /* A run that has diverged does not go on from its bad weights. */
@@ -298,9 +295,10 @@ TEST_LIMIT(a_good_checkpoint_is_kept, 240) {
                          "--callbacks.CheckpointMonitor.save_checkpoint_steps 1 "
                          "--callbacks.CheckpointMonitor.keep_checkpoint_max %s",
                          rows[i].max);
-        RUN_EXPECT(0, words(config, run,
-                            arena_printf(mem(), "%s --runner_config.max_steps 6", more)));
-        RUN_EXPECT(0, words(config, run, more));
+        RUN_EXPECT(
+            0, runs_words(config, run,
+                          arena_printf(mem(), "%s --runner_config.max_steps 6", more)));
+        RUN_EXPECT(0, runs_words(config, run, more));
         EXPECT_STR(steps_kept(run), rows[i].kept);
     }
 }
@@ -309,18 +307,18 @@ TEST_LIMIT(a_good_checkpoint_is_kept, 240) {
 TEST_LIMIT(a_short_run_of_skipped_steps, 120) {
     const char *run = in_temp("run"), *config = config_of(&large, "bbb");
     for (int i = 0; i < 2; i++) {
-        RUN_EXPECT(1, words(config, run, ""));
+        RUN_EXPECT(1, runs_words(config, run, ""));
         EXPECT_PART(said(), "3 steps in a row were skipped");
         EXPECT(!strstr(said(), "done "));
     }
-    RUN_EXPECT(0, words(config_of(&large, "..b"), in_temp("last"), ""));
+    RUN_EXPECT(0, runs_words(config_of(&large, "..b"), in_temp("last"), ""));
     SAID_EXPECT("final loss nan, skipped: 1");
 }
 
 TEST_LIMIT(no_end_when_none_is_wanted, 120) {
     static const char steps[] = "bbbbbbbbbbbbbbbb";
     const char *run = in_temp("run"), *config = config_of(&large, steps);
-    RUN_EXPECT(0, words(config, run, "--runner_config.max_skipped_steps 0"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_skipped_steps 0"));
     expect_skipped(run, steps);
     SAID_EXPECT("(skipped in a row: 16)");
 }
@@ -328,7 +326,7 @@ TEST_LIMIT(no_end_when_none_is_wanted, 120) {
 /* No advice about learning rates where the weights were bad before the first step. */
 TEST_LIMIT(weights_that_were_not_finite, 120) {
     const char *run = in_temp("run"), *config = config_of(&infinite, "..bbbb");
-    RUN_EXPECT(1, words(config, run, "--runner_config.max_skipped_steps 2"));
+    RUN_EXPECT(1, runs_words(config, run, "--runner_config.max_skipped_steps 2"));
     SAID_EXPECT("has elements that are inf or NaN before the first step");
     SAID_EXPECT("was not finite before the first step: start from other weights");
     SAID_EXPECT("there is no checkpoint; ");
@@ -348,7 +346,7 @@ TEST_LIMIT(an_evaluation_of_them_knows_no_error, 120) {
 /* Checkpoints from before steps were skipped do not have the counts. */
 TEST_LIMIT(a_checkpoint_without_counts, 120) {
     const char *run = in_temp("run"), *config = config_of(&large, "......");
-    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 5"));
+    RUN_EXPECT(0, runs_words(config, run, "--runner_config.max_steps 5"));
     const char *path = path_join(mem(), run, "ckpt/step_00000005/manifest.json");
     static const char counts[] = ",\"skipped_steps\":0,\"skipped_in_a_row\":0";
     char *text = file_read(mem(), path, 1 << 20, NULL, EXIT_DATA);
@@ -359,7 +357,7 @@ TEST_LIMIT(a_checkpoint_without_counts, 120) {
     hash_hex(text, (size_t)(end - text), seal);
     *end = 0;
     write_text(path, arena_printf(mem(), "%s\"xxh3\": \"%s\"\n}\n", text, seal));
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     SAID_EXPECT("resumed after step 5");
     expect_skipped(run, "......");
 }
@@ -396,16 +394,16 @@ TEST_LIMIT(four_ranks_skip_together, 240) {
 TEST_LIMIT(sgd_holds_no_state, 120) {
     const char *config = runs_small_config(12, 6), *run = in_temp("run");
     const char *whole = in_temp("whole"), *sgd = "--optimizer.type SGD";
-    RUN_EXPECT(0, words(config, whole, sgd));
+    RUN_EXPECT(0, runs_words(config, whole, sgd));
     SAID_EXPECT("optimizer 0 B");
-    RUN_EXPECT(0, words(config, run,
-                        arena_printf(mem(),
-                                     "%s --runner_config.max_steps 6 "
-                                     "--lr_schedule.total_steps 12",
-                                     sgd)));
+    RUN_EXPECT(0, runs_words(config, run,
+                             arena_printf(mem(),
+                                          "%s --runner_config.max_steps 6 "
+                                          "--lr_schedule.total_steps 12",
+                                          sgd)));
     const char *file = path_join(mem(), run, "ckpt/step_00000006/optimizer.safetensors");
     EXPECT_INT(safetensors_open(mem(), file, EXIT_DATA)->n, 0);
-    RUN_EXPECT(0, words(config, run, sgd));
+    RUN_EXPECT(0, runs_words(config, run, sgd));
     SAID_EXPECT("resumed after step 6");
     runs_expect_same_losses(whole, run, 12);
     runs_expect_same_tensors(whole, run, 12);

@@ -6,10 +6,6 @@
 TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
 
-static const char *words(const char *config, const char *run, const char *more) {
-    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
-}
-
 /* What is left of a save that failed, and no save can remove. */
 static void block_step(const char *folder, int step) {
     EXPECT_INT(dir_make(arena_printf(mem(), "%s/step_%08d.tmp/x", folder, step)), 0);
@@ -18,13 +14,13 @@ static void block_step(const char *folder, int step) {
 /* An older checkpoint of the same step, which is damaged, is none that was saved now. */
 TEST_LIMIT(a_damaged_checkpoint_is_not_saved_again, 120) {
     const char *config = runs_small_config(6, 2), *run = in_temp("run");
-    RUN_EXPECT(0, words(config, run, ""));
+    RUN_EXPECT(0, runs_words(config, run, ""));
     const char *folder = path_join(mem(), run, "ckpt"), *file;
     file = path_join(mem(), folder, "step_00000006/model.safetensors");
     int fd = open(file, O_RDWR);
     EXPECT(fd >= 0 && pwrite(fd, "damage", 6, 20000) == 6 && close(fd) == 0);
     block_step(folder, 6);
-    RUN_EXPECT(EXIT_CHECKPOINT, words(config, run, ""));
+    RUN_EXPECT(EXIT_CHECKPOINT, runs_words(config, run, ""));
     SAID_EXPECT("resumed after step 4");
     SAID_EXPECT("WARNING: no checkpoint of step 6: cannot clear the leftover");
     SAID_EXPECT("the last good one is of step 4");
@@ -39,7 +35,7 @@ static void small_files_only(void) {
 TEST_LIMIT(a_signal_where_nothing_can_be_saved, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     driven_prepare = small_files_only;
-    pid_t pid = stator_start(words(config, run, ""));
+    pid_t pid = stator_start(runs_words(config, run, ""));
     EXPECT(runs_wait_steps(pid, run, 1));
     kill(pid, SIGTERM);
     EXPECT_INT(stator_wait(pid), EXIT_CHECKPOINT);
@@ -78,14 +74,14 @@ TEST_LIMIT(a_best_checkpoint_that_cannot_be_saved, 120) {
                        "--lr_schedule.warmup_steps 0";
     int step[STEPS];
     double loss[STEPS];
-    RUN_EXPECT(0, words(config, run, more));
+    RUN_EXPECT(0, runs_words(config, run, more));
     EXPECT_INT(points(run, step, loss, STEPS), STEPS);
     int least = least_but(step, loss, STEPS, -1);
     int next = least_but(step, loss, STEPS, least);
     EXPECT(least > 1 && next > least);
     remove_all(run);
     block_step(best, least);
-    RUN_EXPECT(0, words(config, run, more));
+    RUN_EXPECT(0, runs_words(config, run, more));
     SAID_EXPECT(arena_printf(mem(), "WARNING: no best checkpoint of step %d", least));
     EXPECT(file_exists(arena_printf(mem(), "%s/step_%08d/manifest.json", best, next)));
 }

@@ -1,6 +1,7 @@
 /* work.c - bytes and flops of steps against numbers worked out by hand, what is needed of them
  * under strategies, and the bound that follows from rates. */
 #include "passes/model/work.h"
+#include "../ir_file.h"
 #include "../plans.h"
 #include "base/json.h"
 #include "codegen/planned.h"
@@ -11,13 +12,6 @@ enum { F32 = 4, BF16 = 2 };
 
 static Module *parsed(Arena *mem, const char *text) {
     return module_parse(mem, "test", text, strlen(text));
-}
-
-static Module *file_module(Arena *mem, const char *name) {
-    size_t n;
-    const char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), name);
-    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
-    return module_parse(mem, path, text, n);
 }
 
 static WorkSum needed(Arena *mem, Module *m, int micro, const char *optimizer) {
@@ -91,7 +85,7 @@ enum {
 
 TEST(mlp) {
     Arena *mem = arena_new();
-    WorkSum w = needed(mem, file_module(mem, "mlp"), 1, "adamw");
+    WorkSum w = needed(mem, ir_file(mem, "mlp.ir"), 1, "adamw");
     EXPECT(w.bytes == F32 * (MLP_FORWARD + MLP_BACKWARD) && w.f32_flops == 3360);
     EXPECT(w.bf16_flops == 0);
 }
@@ -100,7 +94,7 @@ TEST(mlp) {
 TEST(micro_batches_read_the_sum_so_far) {
     Arena *mem = arena_new();
     for (int micro = 2; micro <= 4; micro++) {
-        WorkSum w = needed(mem, file_module(mem, "mlp"), micro, "sgd");
+        WorkSum w = needed(mem, ir_file(mem, "mlp.ir"), micro, "sgd");
         EXPECT(w.bytes == F32 * micro * (MLP_FORWARD + MLP_BACKWARD + 60 + 30));
         EXPECT(w.f32_flops == 3360 * micro);
     }
@@ -154,7 +148,7 @@ static double update_bytes(Arena *mem, const char *optimizer) {
     o.optimizer = optimizer;
     CompileOptions co = {.threads = 1};
     Work work = {0};
-    work_add_update(mem, module_plan(mem, file_module(mem, "mlp"), train_passes, &o, &co),
+    work_add_update(mem, module_plan(mem, ir_file(mem, "mlp.ir"), train_passes, &o, &co),
                     &work);
     EXPECT(work.n == 1 && work_sum(&work, WORK_UPDATE).f32_flops == 0);
     return work_sum(&work, WORK_UPDATE).bytes;
