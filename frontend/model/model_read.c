@@ -1,6 +1,7 @@
 /* model_read.c - the user's own module (model.file): what training needs of it. */
 #include "frontend/model/model.h"
 #include "ir/placement.h"
+#include <math.h>
 
 static int count_role(const Func *f, ArgRole role) {
     int n = 0;
@@ -13,7 +14,38 @@ static const Value *arg_of_role(const Func *f, ArgRole role) {
     return i < 0 ? NULL : f->arg[i];
 }
 
-static void check_param(const char *path, const Func *f, int i) {
+/* What only later levels, or stator itself, say of an argument. */
+static void check_attributes(const Func *f, int i) {
+    static const char *const own[] = {"role",  "init", "std", "mean",
+                                      "decay", "hf",   "rows"};
+    for (const Attr *a = f->arg_attr[i]; a; a = a->next)
+        if (!is_one_of(a->key, own, ARRAY_LEN(own)))
+            fail(EXIT_CONFIG,
+                 "argument %%%s of @%s has %s, which a model to train has not: leave it "
+                 "out",
+                 f->arg[i]->name, f->name, a->key);
+}
+
+static void check_numbers(const Func *f, int i) {
+    const Value *v = f->arg[i];
+    double std = arg_float(f, i, "std", 0), decay = arg_float(f, i, "decay", 0);
+    if (!(std >= 0) || !isfinite(std) || !isfinite(arg_float(f, i, "mean", 0)))
+        fail(EXIT_CONFIG,
+             "parameter %%%s of @%s: std is a number of at least 0, mean a number",
+             v->name, f->name);
+    if (decay != 0 && decay != 1)
+        fail(EXIT_CONFIG,
+             "parameter %%%s of @%s has decay=%g; write decay=1, or leave it out: "
+             "optimizer.weight_decay is how much",
+             v->name, f->name, decay);
+    double rows = arg_float(f, i, "rows", 1),
+           most = v->ty.rank ? (double)v->ty.dim[0] : 1;
+    if (rows < 1 || rows > most)
+        fail(EXIT_CONFIG, "parameter %%%s of @%s has rows=%g of %g", v->name, f->name,
+             rows, most);
+}
+
+static void check_param(const Func *f, int i) {
     static const char *const kinds[] = {"normal", "zeros", "ones"};
     const Value *v = f->arg[i];
     const char *init = arg_str(f, i, "init", "");
@@ -21,15 +53,16 @@ static void check_param(const char *path, const Func *f, int i) {
     for (int k = 0; k < ARRAY_LEN(kinds); k++) known |= !strcmp(init, kinds[k]);
     if (!known)
         fail(EXIT_CONFIG,
-             "%s: parameter %%%s of @%s has %s%s; write init=\"normal\" (with "
+             "parameter %%%s of @%s has %s%s; write init=\"normal\" (with "
              "std), \"zeros\" or \"ones\"",
-             path, v->name, f->name, *init ? "an unknown init " : "no init", init);
+             v->name, f->name, *init ? "an unknown init " : "no init", init);
     if (v->ty.dt != DT_F32)
-        fail(EXIT_CONFIG, "%s: parameter %%%s of @%s is %s; parameters are f32", path,
-             v->name, f->name, dtype_name[v->ty.dt]);
+        fail(EXIT_CONFIG, "parameter %%%s of @%s is %s; parameters are f32", v->name,
+             f->name, dtype_name[v->ty.dt]);
+    check_numbers(f, i);
 }
 
-static void check_arguments(const char *path, const Func *f) {
+static void check_arguments(const Func *f) {
     static const ArgRole roles[] = {ARG_tokens, ARG_labels, ARG_counted,
                                     ARG_data,   ARG_param,  ARG_rng};
     for (int i = 0; i < f->narg; i++) {
@@ -38,78 +71,84 @@ static void check_arguments(const char *path, const Func *f) {
         for (int k = 0; k < ARRAY_LEN(roles); k++) known |= arg_role(f, i) == roles[k];
         if (!known)
             fail(EXIT_CONFIG,
-                 "%s: argument %%%s of @%s has %s%s; a model to train has the "
+                 "argument %%%s of @%s has %s%s; a model to train has the "
                  "roles tokens, labels, counted, data, param and rng",
-                 path, f->arg[i]->name, f->name, *role ? "role " : "no role", role);
-        if (arg_role(f, i) == ARG_param) check_param(path, f, i);
+                 f->arg[i]->name, f->name, *role ? "role " : "no role", role);
+        check_attributes(f, i);
+        if (arg_role(f, i) == ARG_param) check_param(f, i);
     }
 }
 
-/* Dimension 0 of what a sample fills counts the samples of a micro-batch. */
-static void check_samples(const char *path, const Func *f) {
+static bool is_sample(const Func *f, int i) {
     static const ArgRole roles[] = {ARG_tokens, ARG_labels, ARG_data};
+    bool sample = false;
+    for (int k = 0; k < ARRAY_LEN(roles); k++) sample |= arg_role(f, i) == roles[k];
+    return sample;
+}
+
+/* Dimension 0 of what a sample fills counts the samples of a micro-batch. */
+static void check_samples(const Func *f) {
     const Value *first = NULL;
     for (int i = 0; i < f->narg; i++) {
-        bool sample = false;
         const Value *v = f->arg[i];
-        for (int k = 0; k < ARRAY_LEN(roles); k++) sample |= arg_role(f, i) == roles[k];
-        if (!sample) continue;
+        if (!is_sample(f, i)) continue;
         if (!v->ty.rank || (v->ty.dt != DT_F32 && v->ty.dt != DT_I32))
             fail(EXIT_CONFIG,
-                 "%s: %%%s of @%s must be f32 or i32 with the samples of a batch as its "
+                 "%%%s of @%s must be f32 or i32 with the samples of a batch as its "
                  "first dimension",
-                 path, v->name, f->name);
+                 v->name, f->name);
         if (!first) first = v;
         if (v->ty.dim[0] != first->ty.dim[0])
             fail(EXIT_CONFIG,
-                 "%s: %%%s of @%s has %lld samples, %%%s has %lld: the first dimension "
+                 "%%%s of @%s has %lld samples, %%%s has %lld: the first dimension "
                  "of tokens, labels and data is the batch",
-                 path, v->name, f->name, (long long)v->ty.dim[0], first->name,
+                 v->name, f->name, (long long)v->ty.dim[0], first->name,
                  (long long)first->ty.dim[0]);
     }
     if (!first)
         fail(EXIT_CONFIG,
-             "%s: @%s has no argument of role tokens (i32[batch,sequence]) or data", path,
-             f->name);
+             "@%s has no argument of role tokens (i32[batch,sequence]) or data", f->name);
 }
 
-static void check_tokens(const char *path, const Func *f) {
+static void check_tokens(const Func *f) {
     const Value *rng = arg_of_role(f, ARG_rng);
     if (arg_of_role(f, ARG_tokens) && !arg_of_role(f, ARG_labels))
-        fail(EXIT_CONFIG, "%s: @%s has tokens, but no argument of role labels", path,
-             f->name);
+        fail(EXIT_CONFIG, "@%s has tokens, but no argument of role labels", f->name);
     Type key = TYPE(DT_I32, RNG_WORDS);
     if (rng && !type_same_shape(&rng->ty, &key))
-        fail(EXIT_CONFIG, "%s: %%%s of @%s must be i32[%d]", path, rng->name, f->name,
-             RNG_WORDS);
+        fail(EXIT_CONFIG, "%%%s of @%s must be i32[%d]", rng->name, f->name, RNG_WORDS);
     const Value *counted = arg_of_role(f, ARG_counted);
     Type scalar = type_scalar(DT_F32);
     if (counted &&
         (!arg_of_role(f, ARG_labels) || !type_same_shape(&counted->ty, &scalar)))
         fail(EXIT_CONFIG,
-             "%s: %%%s of @%s must be f32[], together with an argument of role labels: "
+             "%%%s of @%s must be f32[], together with an argument of role labels: "
              "it is "
              "filled with the labels that count",
-             path, counted->name, f->name);
+             counted->name, f->name);
     static const ArgRole single[] = {ARG_tokens, ARG_labels, ARG_counted, ARG_rng};
     for (int i = 0; i < ARRAY_LEN(single); i++) {
         if (count_role(f, single[i]) > 1)
-            fail(EXIT_CONFIG, "%s: @%s has several arguments of role %s", path, f->name,
+            fail(EXIT_CONFIG, "@%s has several arguments of role %s", f->name,
                  arg_role_name[single[i]]);
     }
 }
 
-static void check_model(const char *path, const Func *f) {
+static void check_model(const Func *f) {
     Type scalar = type_scalar(DT_F32);
-    check_arguments(path, f);
-    check_samples(path, f);
-    check_tokens(path, f);
+    check_arguments(f);
+    check_samples(f);
+    check_tokens(f);
     if (!count_role(f, ARG_param))
-        fail(EXIT_CONFIG, "%s: @%s has no argument of role param: nothing to train", path,
-             f->name);
+        fail(EXIT_CONFIG, "@%s has no argument of role param: nothing to train", f->name);
+    for (int k = 0; k < f->nret; k++)
+        if (f->alias[k] >= 0)
+            fail(EXIT_CONFIG,
+                 "result %d of @%s overwrites %%%s; a model to train changes none of its "
+                 "arguments: write its type alone",
+                 k, f->name, f->arg[f->alias[k]]->name);
     if (f->nret < 1 || !type_same_shape(&f->ret[0]->ty, &scalar))
-        fail(EXIT_CONFIG, "%s: the first result of @%s must be the loss, f32[]", path,
-             f->name);
+        fail(EXIT_CONFIG, "the first result of @%s must be the loss, f32[]", f->name);
 }
 
 /* Of other types there is no code: f64 and i64 are for the interpreter. */
@@ -132,6 +171,17 @@ static void remove_unread(Module *m) {
     module_remove_unused(m);
 }
 
+/* A step of no data is none. */
+static void check_reads_data(const Func *f) {
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            for (int k = 0; k < f->narg; k++)
+                if (op->in[i] == f->arg[k] && is_sample(f, k)) return;
+    fail(EXIT_CONFIG,
+         "the results of @%s are made of no argument of role tokens, labels or data",
+         f->name);
+}
+
 static int count_models(const Module *m) {
     int n = 0;
     for (const Func *f = m->first; f; f = f->next) n += f->role == ROLE_MODEL;
@@ -143,6 +193,22 @@ Func *model_entry(const Module *m) {
         if (f->role == ROLE_MODEL) return f;
     }
     die("module @%s has no function of role model", m->name);
+}
+
+static void check_all(Module *m, Func *f) {
+    check_model(f);
+    check_types(m);
+    remove_unread(m);
+    check_reads_data(f);
+}
+
+/* What is wrong with it is told at the head of the model. */
+static void check_module(Module *m, SourcePos at) {
+    Catch c;
+    at.line = model_entry(m)->line;
+    if (!CATCH(c)) catch_fail_at(&c, at);
+    check_all(m, model_entry(m));
+    catch_end(&c);
 }
 
 Module *model_parse(Arena *mem, const char *path, const char *text, size_t n) {
@@ -160,8 +226,6 @@ Module *model_parse(Arena *mem, const char *path, const char *text, size_t n) {
         fail(EXIT_CONFIG,
              "%s has %d functions of role model; write one: func @name:model(...)", path,
              models);
-    check_model(path, model_entry(m));
-    check_types(m);
-    remove_unread(m);
+    check_module(m, (SourcePos){.file = path, .text = text, .col = 1});
     return m;
 }

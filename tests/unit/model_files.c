@@ -313,10 +313,31 @@ TEST(module_from_text) {
                 "{role=\"param\"; init=\"ones\"}) -> (f32[]) {\n  %s = sum %w {bt->_} : "
                 "f32[]\n  return %s\n}\n",
          "must be f32 or i32 with the samples of a batch as its first dimension"},
+        {HEADER "func @f:model(" DATA
+                ", %w: f32[2,3] {role=\"param\"; init=\"ones\"}) -> "
+                "(f32[], f32[2,3]=%w) {\n  %s = sum %x {bt->_} : f32[]\n"
+                "  %n = scale %w {by=2} : f32[2,3]\n  return %s, %n\n}\n",
+         "result 1 of @f overwrites %w"},
+        {HEADER "func @f:model(" DATA
+                ", %w: f32[2,3] {role=\"param\"; init=\"ones\"}) -> "
+                "(f32[]) {\n  %s = sum %w {bt->_} : f32[]\n  return %s\n}\n",
+         "made of no argument of role tokens, labels or data"},
+        {HEADER "func @f:model(" DATA ", %w: f32[2,3] {role=\"param\"; init=\"ones\"; "
+                "stage=1}) -> (f32[]) {\n  %s = sum %x {bt->_} : f32[]\n  return %s\n}\n",
+         "argument %w of @f has stage"},
+        {HEADER "func @f:model(" DATA ", %w: f32[2,3] {role=\"param\"; init=\"ones\"; "
+                "decay=2}) -> (f32[]) {\n  %s = sum %x {bt->_} : f32[]\n  return %s\n}\n",
+         "decay=2; write decay=1"},
+        {HEADER "func @f:model(" DATA ", %w: f32[2,3] {role=\"param\"; init=\"normal\"; "
+                "std=-1}) -> (f32[]) {\n  %s = sum %x {bt->_} : f32[]\n  return %s\n}\n",
+         "std is a number of at least 0"},
     };
     for (int i = 0; i < ARRAY_LEN(bad); i++)
         EXPECT_FAIL(model_of_file(mem, module_file(mem, bad[i].text)), EXIT_CONFIG,
                     bad[i].part);
+    /* where the model begins */
+    EXPECT_FAIL(model_of_file(mem, module_file(mem, bad[3].text)), EXIT_CONFIG,
+                ".ir:2:1: error");
     EXPECT_FAIL(model_of_file(mem, "no_such.ir"), EXIT_CONFIG, "no_such.ir");
     arena_free(mem);
 }
