@@ -209,6 +209,13 @@ int fd_reserve(int fd, uint64_t n);
 int file_write_atomic(const char *path, const void *bytes, size_t n);
 /* The same; fails with `code` on an error. */
 void file_write(const char *path, const void *bytes, size_t n, int code);
+/* Several that belong together, at least one: all are written aside before the first takes its place. */
+typedef struct FileBytes {
+    const char *path;
+    const void *bytes;
+    size_t n;
+} FileBytes;
+void files_write(const FileBytes *file, int n, int code);
 /* To be called before long work whose result file_write will write: fails with `code` where the
  * folder is missing or cannot be written to, or the path is a folder. */
 void file_check_written(const char *path, int code);

@@ -83,17 +83,48 @@ int fd_reserve(int fd, uint64_t n) {
     return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
 }
 
-int file_write_atomic(const char *path, const void *bytes, size_t n) {
-    char tmp[4096];
-    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) return ENAMETOOLONG;
+typedef char AsideName[4096];
+
+/* Writes path.tmp and syncs it; on an error it is gone. */
+static int write_aside(const char *path, const void *bytes, size_t n, AsideName tmp) {
+    if (snprintf(tmp, sizeof(AsideName), "%s.tmp", path) >= (int)sizeof(AsideName))
+        return ENAMETOOLONG;
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return errno;
     int error = fd_write(fd, bytes, n);
     if (!error && fsync(fd) != 0) error = errno;
     if (close(fd) != 0 && !error) error = errno;
-    if (!error && rename(tmp, path) != 0) error = errno;
     if (error) unlink(tmp);
     return error;
+}
+
+static int take_place(const char *tmp, const char *path) {
+    int error = rename(tmp, path) ? errno : 0;
+    if (error) unlink(tmp);
+    return error;
+}
+
+int file_write_atomic(const char *path, const void *bytes, size_t n) {
+    AsideName tmp;
+    int error = write_aside(path, bytes, n, tmp);
+    return error ? error : take_place(tmp, path);
+}
+
+void files_write(const FileBytes *file, int n, int code) {
+    AsideName tmp;
+    int error = 0, done = 0;
+    for (; !error && done < n; done++)
+        error = write_aside(file[done].path, file[done].bytes, file[done].n, tmp);
+    const char *path = file[done - 1].path;
+    for (int i = 0; error && i < done - 1; i++) {
+        snprintf(tmp, sizeof tmp, "%s.tmp", file[i].path);
+        unlink(tmp);
+    }
+    for (int i = 0; !error && i < n; i++) {
+        snprintf(tmp, sizeof tmp, "%s.tmp", path = file[i].path);
+        error = take_place(tmp, path);
+    }
+    if (error) fail(code, "cannot write %s: %s", path, strerror(error));
 }
 
 void file_write(const char *path, const void *bytes, size_t n, int code) {

@@ -7,6 +7,7 @@
 #include "runtime/comm/comm_launcher.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -139,6 +140,8 @@ static void refuse_copies(int c) {
 
 int main(int argc, char **argv) {
     fill_standard_files();
+    signal(SIGXFSZ,
+           SIG_IGN); /* a limit to the size of a file is told, like a full disk */
     launch_rank_start();
     if (argc < 2) {
         usage(stderr);

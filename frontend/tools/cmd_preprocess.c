@@ -224,7 +224,6 @@ int cmd_preprocess(int argc, char **argv) {
     Catch c;
     int code = 0;
     r->stop = stop_signal_catch();
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write */
     if (CATCH(c)) {
         code = run_all(r, t);
         catch_end(&c);

@@ -11,7 +11,7 @@ static int64_t count_of(const char *name, const char *text) {
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (errno || end == text || *end || n < 1 || n > 1 << 20)
-        fail(EXIT_CONFIG, "%s %.60s: write the ranks as -n RANKS before the command",
+        fail(EXIT_CONFIG, "%.60s %.60s: write the ranks as -n RANKS before the command",
              name, text);
     return n;
 }
@@ -30,18 +30,37 @@ static void read_launcher(Megatron *m, int n, char **word) {
         if (equals) *equals = 0;
         for (char *p = name; *p; p++)
             if (*p == '-') *p = '_';
+        const char *flag = arena_printf(m->mem, "--%s", name);
         const char *value = equals ? equals + 1 : i + 1 < n ? word[i + 1] : "";
-        if (is_one_of(name, each, ARRAY_LEN(each))) per_host = count_of(word[i], value);
-        if (is_one_of(name, hosts, ARRAY_LEN(hosts))) host = count_of(word[i], value);
-        if (is_one_of(name, all, ARRAY_LEN(all))) ranks = count_of(word[i], value);
+        if (is_one_of(name, each, ARRAY_LEN(each))) per_host = count_of(flag, value);
+        if (is_one_of(name, hosts, ARRAY_LEN(hosts))) host = count_of(flag, value);
+        if (is_one_of(name, all, ARRAY_LEN(all))) ranks = count_of(flag, value);
     }
     m->ranks = per_host ? per_host * host : ranks;
 }
 
+/* Scripts of Megatron-LM and MindSpeed that train something else. */
+static void refuse_other_scripts(const char *path) {
+    static const char *const others[] = {
+        "pretrain_bert.py", "pretrain_t5.py",   "pretrain_mamba.py",
+        "pretrain_vlm.py",  "pretrain_ict.py",  "pretrain_retro.py",
+        "pretrain_vit.py",  "posttrain_gpt.py", "pretrain_vision_classify.py",
+        "pretrain_mllm.py", "train_rl.py",      "pretrain_vision_inpaint.py"};
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (is_one_of(name, others, ARRAY_LEN(others)))
+        fail(EXIT_CONFIG,
+             "%s trains something else than a GPT on tokens; what is imported is the "
+             "command of pretrain_gpt.py",
+             name);
+}
+
 /* Words before the flags: up to the script. */
 static int words_of_launcher(int n, char **word) {
-    for (int i = 0; i < n; i++)
-        if (ends_with(word[i], ".py")) return i + 1;
+    for (int i = 0; i < n; i++) {
+        if (!ends_with(word[i], ".py")) continue;
+        refuse_other_scripts(word[i]);
+        return i + 1;
+    }
     return 0;
 }
 

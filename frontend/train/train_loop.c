@@ -47,8 +47,6 @@ void train_hold_signals(void) {
     choose_signals();
     sigset_t set = set_of(true);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    /* A file size limit gives an error that is told, like a full disk. */
-    signal(SIGXFSZ, SIG_IGN);
 }
 
 /* Between two looks at each other's signals ranks do so many steps as take this long, as

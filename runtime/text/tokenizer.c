@@ -120,6 +120,11 @@ static Tokenizer *open_bpe(Arena *mem, const TokenizerSpec *spec) {
         take_files_of(mem, t, spec);
         return t;
     }
+    if (spec->vocab_file && ends_with(spec->vocab_file, ".model"))
+        fail(EXIT_CONFIG,
+             "%s is of SentencePiece, which is not there: give tokenizer_file (the "
+             "tokenizer.json that transformers makes of it)",
+             spec->vocab_file);
     if (!spec->vocab_file || !spec->merge_file)
         fail(EXIT_CONFIG,
              "GPT2BPETokenizer needs %s: give vocab_file (vocab.json) and merge_file "
@@ -221,11 +226,6 @@ size_t tokenizer_valid_utf8(const char *s, size_t n, char *out) {
 
 /* ---- writing ---- */
 
-static void write_file(Arena *mem, const char *dir, const char *name, const Text *t) {
-    const char *path = path_join(mem, dir, name);
-    file_write(path, t->s, t->n, EXIT_DATA);
-}
-
 static const char *token_text(Arena *mem, const Tokenizer *t, int32_t id, size_t *n) {
     const Token *k = &t->token[id];
     *n = k->n;
@@ -293,15 +293,22 @@ static void add_config(Text *out, const Tokenizer *t) {
     text_add(out, "\n}\n");
 }
 
-static void write_pair(Arena *mem, const Tokenizer *t, const char *dir) {
+static FileBytes file_of(Arena *mem, const char *dir, const char *name, const Text *t) {
+    return (FileBytes){path_join(mem, dir, name), t->s, t->n};
+}
+
+/* vocab.json and merges.txt; returns how many. */
+static int add_pair(Arena *mem, const Tokenizer *t, const char *dir, FileBytes *file) {
     Text vocab = text_new(mem), merges = text_new(mem);
+    if (t->json) return 0;
     add_vocab(mem, &vocab, t);
     text_add(&vocab, "\n");
     text_add(&merges, "#version: 0.2\n");
     for (int32_t i = 0; i < t->merges; i++)
         text_add(&merges, "%s\n", merge_text(mem, t, i));
-    write_file(mem, dir, "vocab.json", &vocab);
-    write_file(mem, dir, "merges.txt", &merges);
+    file[0] = file_of(mem, dir, "vocab.json", &vocab);
+    file[1] = file_of(mem, dir, "merges.txt", &merges);
+    return 2;
 }
 
 /* Does the folder hold a tokenizer.json, and another one? */
@@ -360,13 +367,15 @@ void tokenizer_write(const Tokenizer *t, const char *dir) {
     else
         add_tokenizer_json(mem, &json, t);
     bool another = holds_another(mem, dir, &json);
-    if (!t->json) write_pair(mem, t, dir);
-    write_file(mem, dir, JSON_NAME, &json);
     if (t->config)
         text_add_bytes(&config, t->config, t->config_n);
     else
         add_config(&config, t);
-    write_file(mem, dir, CONFIG_NAME, &config);
+    FileBytes file[4]; /* of one tokenizer, whatever happens */
+    int n = add_pair(mem, t, dir, file);
+    file[n++] = file_of(mem, dir, JSON_NAME, &json);
+    file[n++] = file_of(mem, dir, CONFIG_NAME, &config);
+    files_write(file, n, EXIT_DATA);
     /* The chat template of one tokenizer must not stay beside another. */
     if (another) along_remove_others(t->along, t->nalong, dir);
     along_write(t->along, t->nalong, dir);

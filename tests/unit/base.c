@@ -62,6 +62,25 @@ TEST(a_file_gets_all_of_what_is_appended_or_nothing) {
     arena_free(mem);
 }
 
+/* All, or none: one that cannot be written leaves the others as they were. */
+TEST(files_are_written_together) {
+    Arena *mem = arena_new();
+    size_t n;
+    FileBytes file[] = {{path_join(mem, temp_dir(), "a"), "one", 3},
+                        {path_join(mem, temp_dir(), "b"), "two", 3},
+                        {path_join(mem, temp_dir(), "no/c"), "three", 5}};
+    files_write(file, 2, EXIT_DATA);
+    file[0].bytes = file[1].bytes = "new";
+    EXPECT_FAIL(files_write(file, 3, EXIT_DATA), EXIT_DATA, "no/c: No such file");
+    EXPECT_STR(file_read(mem, file[0].path, 100, &n, EXIT_DATA), "one");
+    EXPECT_STR(file_read(mem, file[1].path, 100, &n, EXIT_DATA), "two");
+    EXPECT(!file_exists(arena_printf(mem, "%s.tmp", file[0].path)));
+    EXPECT(!file_exists(arena_printf(mem, "%s.tmp", file[1].path)));
+    files_write(file, 2, EXIT_DATA);
+    EXPECT_STR(file_read(mem, file[1].path, 100, &n, EXIT_DATA), "new");
+    arena_free(mem);
+}
+
 TEST(numbered_names) {
     Arena *mem = arena_new();
     EXPECT_STR(arena_numbered(mem, "k", 0), "k0");

@@ -283,6 +283,13 @@ static const struct {
     ACT(profile_step_end, "--profile", "30"),
 };
 
+TEST(scripts_that_train_something_else) {
+    EXPECT_FAIL((void)read_words("torchrun dir/pretrain_bert.py --num-layers 2", 1),
+                EXIT_CONFIG, "pretrain_bert.py trains something else");
+    EXPECT_FAIL((void)read_words("torchrun --nproc-per-node=gpu pretrain_gpt.py", 0),
+                EXIT_CONFIG, "--nproc_per_node gpu: write the ranks");
+}
+
 TEST(parts_with_data_of_their_own) {
     const Config *c =
         config_of("--train-data-path 1 a_text 3 b_text --valid-data-path c_text");

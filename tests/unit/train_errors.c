@@ -288,6 +288,21 @@ static void limit_file_size(void) {
     setrlimit(RLIMIT_FSIZE, &limit);
 }
 
+TEST(every_command_tells_a_limit_of_files) {
+    const char *text = in_temp("text.txt"), *out = in_temp("tokens");
+    Text t = text_new(mem());
+    for (int i = 0; i < 40000; i++) text_add(&t, "word%d ", i * i % 7919);
+    write_text(text, t.s);
+    driven_prepare = limit_file_size;
+    RUN_EXPECT(EXIT_DATA,
+               arena_printf(mem(),
+                            "tokenizer train --input %s --vocab-size 4000 --output %s",
+                            text, out));
+    SAID_EXPECT("File too large");
+    driven_prepare = NULL;
+    EXPECT(!file_exists(path_join(mem(), out, "vocab.json")));
+}
+
 TEST_LIMIT(files_that_may_not_grow, 120) {
     const char *run = in_temp("run"), *four = config_of(4);
     RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s", four, run));
