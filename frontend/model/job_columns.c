@@ -30,10 +30,11 @@ typedef struct Ranges {
 static IntRange asked_by(const Op *op, int i, const Ranges *of) {
     IntRange all = {(int64_t)INT32_MAX + 1, false};
     if (op_is_call(op)) return of[op_callee(op)->nth].asked[i];
-    if (i != 1) return all;
-    const Type *ty = &op->in[0]->ty;
+    bool made = op->kind == OP_onehot; /* of the classes of its result */
+    if (i != !made) return all;
+    const Type *ty = made ? &op->out[0]->ty : &op->in[0]->ty;
     if (op->kind == OP_embed) return (IntRange){ty->dim[0], true};
-    bool classes = op->kind == OP_xent || op->kind == OP_pick;
+    bool classes = made || op->kind == OP_xent || op->kind == OP_pick;
     return classes ? (IntRange){ty->dim[ty->rank - 1], false} : all;
 }
 

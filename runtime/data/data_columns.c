@@ -129,11 +129,14 @@ static int32_t integer_at(const DataColumn *c, const ColumnSource *s, int64_t at
     const unsigned char *p = s->data + at * s->type.bytes;
     bool fits = element_i64(s->type, p, &v);
     int64_t high = c->high ? c->high - 1 : INT32_MAX;
+    bool classes = c->high && c->low < 0;
     if (!fits || v < c->low || v > high)
-        fail(EXIT_DATA,
-             "%s: '%s', sample %lld, element %lld is %lld; the model takes %lld to %lld",
-             s->file, c->name, (long long)sample, (long long)i, (long long)v,
-             (long long)c->low, (long long)high);
+        fail(
+            EXIT_DATA,
+            "%s: '%s', sample %lld, element %lld is %lld; the model takes %lld to %lld%s",
+            s->file, c->name, (long long)sample, (long long)i, (long long)v,
+            (long long)(classes ? 0 : c->low), (long long)high,
+            classes ? ", and below 0 what is of no class" : "");
     return (int32_t)v;
 }
 

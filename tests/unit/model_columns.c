@@ -34,6 +34,8 @@ TEST(classes_have_the_range_of_the_loss) {
                    .high,
                5);
     EXPECT_INT(column_of("i32[4]", "  %c = copy %labels : i32[4]\n", "%c").high, 5);
+    EXPECT_INT(column_of("i32[4]", "  %o = onehot %labels : f32[4,3]\n", "%labels").high,
+               3);
     EXPECT_INT(column_of("i32[4,2]",
                          "  %one, %two = unstack %labels {dim=1} : i32[4], i32[4]\n",
                          "%two")
