@@ -45,6 +45,7 @@ TEST(every_file) {
     check_folder(1, "native");
 }
 
+TEST_LABEL_OF(two_threads_a_rank_avx2, RELEASED);
 TEST(two_threads_a_rank_avx2) {
     check_folder(2, "x86-64-v3");
 }
@@ -95,6 +96,7 @@ static char *made_program(Arena *mem, int i) {
     return path;
 }
 
+TEST_LABEL_OF(steps_made_by_passes, RELEASED);
 TEST(steps_made_by_passes) {
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(made); i++) {

@@ -44,6 +44,7 @@ static int added_by(const char *config, const char *keys) {
     return objects() - before;
 }
 
+TEST_LABEL_OF(only_what_is_new_is_compiled, RELEASED);
 TEST_LIMIT(only_what_is_new_is_compiled, 240) {
     const char *config = runs_small_config(4, 0);
     int all = added_by(config, "");
@@ -82,6 +83,7 @@ static void spoil(void) {
 }
 
 /* They are compiled again, and kept: no later program meets those that do not link. */
+TEST_LABEL_OF(pieces_that_do_not_link_are_made_again, RELEASED);
 TEST_LIMIT(pieces_that_do_not_link_are_made_again, 240) {
     const char *config = runs_small_config(4, 0), *keys = "--optimizer.type SGD";
     trained(config, "", true);

@@ -271,6 +271,7 @@ static const char *changed(const char *printed) {
 
 /* Of one thread, so that small products are measured too. */
 TEST_LABEL_OF(a_plan_is_that_of_the_run, RANKS);
+TEST_LABEL_OF(a_plan_is_that_of_the_run, RELEASED);
 TEST_LIMIT(a_plan_is_that_of_the_run, 120) {
     setenv("STATOR_CACHE", in_temp("cache"), 1);
     const char *words = arena_printf(mem(),

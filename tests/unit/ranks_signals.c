@@ -18,7 +18,7 @@ enum { RANKS = 4 };
 enum { STEPS = 40 };
 
 static int kills(void) {
-    return test_long() ? 50 : RANKS_SANITIZED ? 5 : 10;
+    return test_long() ? 50 : RANKS_SANITIZED ? 4 : 6;
 }
 
 typedef struct Kills {

@@ -56,7 +56,7 @@ TEST_LIMIT(fewer_free_keys_find_nothing_faster, 120) {
     for (int nth = 0; nth < ARRAY_LEN(machines); nth++) {
         const char *type = nth % 2 ? "LlamaConfig" : "GPT2Config";
         const char *path = config(type, nth == 2 ? 64 : 128);
-        int ranks = nth == 1 ? 6 : nth == 2 && !test_long() ? 4 : 8;
+        int ranks = nth == 1 ? 6 : test_long() ? 8 : 4;
         double best = answered(path, nth, ranks, NULL), least = INFINITY;
         EXPECT(best > 0);
         for (int i = 0; i < ARRAY_LEN(narrower); i++) {

@@ -62,6 +62,7 @@ static Simulation simulated(Arena *mem, const Way *w, int64_t steps) {
 }
 
 TEST_LABEL_OF(ranks_compute_what_one_does, SLOW);
+TEST_LABEL_OF(ranks_compute_what_one_does, RELEASED);
 TEST_LIMIT(ranks_compute_what_one_does, 120) {
     double worst[SIMULATE_NUMBERS] = {0};
     double start = clock_seconds();
