@@ -209,7 +209,8 @@ int fd_reserve(int fd, uint64_t n);
 int file_write_atomic(const char *path, const void *bytes, size_t n);
 /* The same; fails with `code` on an error. */
 void file_write(const char *path, const void *bytes, size_t n, int code);
-/* Several that belong together, at least one: all are written aside before the first takes its place. */
+/* The same of n files that belong together, at least one: all are written aside before the first takes
+ * its place. Fails with `code` and leaves nothing aside. */
 typedef struct FileBytes {
     const char *path;
     const void *bytes;

@@ -116,13 +116,12 @@ void files_write(const FileBytes *file, int n, int code) {
     for (; !error && done < n; done++)
         error = write_aside(file[done].path, file[done].bytes, file[done].n, tmp);
     const char *path = file[done - 1].path;
-    for (int i = 0; error && i < done - 1; i++) {
+    for (int i = 0; i < done; i++) { /* after an error what was written aside goes */
         snprintf(tmp, sizeof tmp, "%s.tmp", file[i].path);
-        unlink(tmp);
-    }
-    for (int i = 0; !error && i < n; i++) {
-        snprintf(tmp, sizeof tmp, "%s.tmp", path = file[i].path);
-        error = take_place(tmp, path);
+        if (error)
+            unlink(tmp);
+        else
+            error = take_place(tmp, path = file[i].path);
     }
     if (error) fail(code, "cannot write %s: %s", path, strerror(error));
 }

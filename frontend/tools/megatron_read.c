@@ -30,7 +30,7 @@ static void read_launcher(Megatron *m, int n, char **word) {
         if (equals) *equals = 0;
         for (char *p = name; *p; p++)
             if (*p == '-') *p = '_';
-        const char *flag = arena_printf(m->mem, "--%s", name);
+        const char *flag = arena_strndup(m->mem, word[i], strcspn(word[i], "="));
         const char *value = equals ? equals + 1 : i + 1 < n ? word[i + 1] : "";
         if (is_one_of(name, each, ARRAY_LEN(each))) per_host = count_of(flag, value);
         if (is_one_of(name, hosts, ARRAY_LEN(hosts))) host = count_of(flag, value);

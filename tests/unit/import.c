@@ -287,7 +287,7 @@ TEST(scripts_that_train_something_else) {
     EXPECT_FAIL((void)read_words("torchrun dir/pretrain_bert.py --num-layers 2", 1),
                 EXIT_CONFIG, "pretrain_bert.py trains something else");
     EXPECT_FAIL((void)read_words("torchrun --nproc-per-node=gpu pretrain_gpt.py", 0),
-                EXIT_CONFIG, "--nproc_per_node gpu: write the ranks");
+                EXIT_CONFIG, "--nproc-per-node gpu: write the ranks");
 }
 
 TEST(parts_with_data_of_their_own) {
