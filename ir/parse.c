@@ -254,7 +254,9 @@ static void parse_return(Scanner *ps, Func *f, int i, const Type *ty, const char
     if (i) scan_expect(ps, ",");
     Value *v = parse_use(ps), *arg = NULL;
     if (!type_equal(&v->ty, ty))
-        syntax(ps, NULL, "result %d has another type than the header says", i);
+        syntax(ps, NULL, "result %d (%%%s) is %s, the header says %s", i, v->name,
+               type_text(ps->m->mem, &ps->m->mesh, &v->ty),
+               type_text(ps->m->mem, &ps->m->mesh, ty));
     if (alias) {
         arg = *value_slot(ps, alias);
         if (!arg || arg->def) syntax(ps, NULL, "=%%%s is not an argument", alias);

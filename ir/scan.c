@@ -225,6 +225,14 @@ static void scan_value(Scanner *ps, Attr *a) {
     }
 }
 
+/* The keys of a spec such as "rule:r form:s?". */
+static const char *attr_names(Arena *mem, const char *spec) {
+    Text t = text_new(mem);
+    for (const char *p = spec; *p; p += strcspn(p, " "), p += *p == ' ')
+        text_add(&t, "%s%.*s", p == spec ? "" : ", ", (int)strcspn(p, ":"), p);
+    return *spec ? t.s : "none";
+}
+
 static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
     Attr *a = NEW(ps->mem, Attr);
     bool optional;
@@ -238,7 +246,7 @@ static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
     if (!attr_spec_find(spec, a->key, &a->kind, &optional)) {
         ps->p = from;
         syntax(ps, NULL, "%s has no attribute '%s'; it has: %s", owner, a->key,
-               *spec ? spec : "none");
+               attr_names(ps->mem, spec));
     }
     scan_value(ps, a);
     return a;

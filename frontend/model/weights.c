@@ -346,9 +346,13 @@ void weights_stored_as(const char *dir, const Func *entry, DType type, bool *exa
 
 /* ---- out ---- */
 
-static void write_text(Arena *mem, const char *dir, const char *name, const char *text) {
-    const char *path = path_join(mem, dir, name);
-    file_write(path, text, strlen(text), EXIT_CHECKPOINT);
+/* What makes a folder a model's: behind the weights, which are the most that can fail. */
+static void write_texts(Arena *mem, const char *dir, const char *config,
+                        const char *generation) {
+    const FileBytes file[] = {
+        {path_join(mem, dir, "config.json"), config, strlen(config)},
+        {path_join(mem, dir, "generation_config.json"), generation, strlen(generation)}};
+    files_write(file, ARRAY_LEN(file), EXIT_CHECKPOINT);
 }
 
 /* Tensors on their way out, one at a time. */
@@ -400,11 +404,10 @@ static void save(Arena *mem, const char *dir, const ModelSpec *s, const Func *en
     check_range(&v, dir);
     int error = dir_make(dir);
     if (error) fail(EXIT_CHECKPOINT, "cannot make %s: %s", dir, strerror(error));
-    write_text(mem, dir, "config.json", model_spec_json_hf(mem, s, v.type));
-    write_text(mem, dir, "generation_config.json", generation_json(mem, s));
     const char *path = path_join(mem, dir, "model.safetensors");
     error = safetensors_write(path, t, map.n, save_tensor, &v);
     if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", path, strerror(error));
+    write_texts(mem, dir, model_spec_json_hf(mem, s, v.type), generation_json(mem, s));
 }
 
 void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, WeightAt at,

@@ -27,11 +27,13 @@ static void say_notes(const Train *t, int first) {
 
 /* ---- bytes of text ---- */
 
-/* What each token is of a text; special ones are none of it. */
+/* What each token is of a text; special ones are none of it. Where padding counts in the loss, that
+ * is of more than the text. */
 static void count_bytes(Eval *e) {
     const Job *j = &e->t.job;
     const Tokenizer *z = j->tokenizer;
     bool text = j->cfg->train_dataset_data_loader_type == LOADER_TEXT_FILE;
+    if (j->cfg->train_dataset_data_loader_pad_in_loss) return;
     if (j->ncolumns || (!z && !text && !(j->has_source && j->source.bytes))) return;
     int64_t vocab = z ? tokenizer_vocab(z) : 256;
     e->bytes = NEW_ARRAY(e->t.mem, int32_t, (size_t)vocab);

@@ -19,15 +19,23 @@ static void check_counts(const Op *op, const Func *f) {
     if (times > MAX_TIMES) infer_error("times is at most %d", MAX_TIMES);
     bool some = times >= 1 && carry >= 0 && each >= 0;
     if (!some || carry > MIN(f->nret, op->nin) || each > op->nin - carry)
-        infer_error("times, carry and each don't fit @%s", f->name);
+        infer_error("times %lld, carry %lld and each %lld do not fit %d operands and %d "
+                    "results of @%s",
+                    (long long)times, (long long)carry, (long long)each, op->nin, f->nret,
+                    f->name);
+}
+
+static const char *shape_text(const Call *c, const Type *ty) {
+    const Module *m = c->f->mod;
+    return type_text(m->mem, &m->mesh, ty);
 }
 
 static void check_operand(const Call *c, int i) {
     const Value *arg = c->f->arg[i], *v = c->op->in[i];
     Type want = call_slices(c, i) ? stacked(c->times, &arg->ty) : arg->ty;
     if (!type_same_shape(&want, &v->ty))
-        infer_error("operand %d (%%%s) does not fit argument %%%s of @%s", i, v->name,
-                    arg->name, c->f->name);
+        infer_error("operand %d (%%%s) is %s, argument %%%s of @%s takes %s", i, v->name,
+                    shape_text(c, &v->ty), arg->name, c->f->name, shape_text(c, &want));
 }
 
 static Type result_of(const Call *c, int i) {

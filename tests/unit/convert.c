@@ -4,6 +4,9 @@
 #include "command.h"
 #include "runtime/store/safetensors.h"
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void check_same_tensors(const char *a, const char *b) {
     Arena *mem = arena_new();
@@ -159,6 +162,16 @@ TEST(convert_over_shards) {
     write_text(index_at, index); /* the one file is preferred, as in transformers */
     EXPECT_STR(PREDICT(out, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]), want);
     arena_free(mem);
+}
+
+/* A folder is a model's by its config.json, which comes behind the weights. */
+TEST(convert_on_a_full_disk) {
+    const struct rlimit small = {16 << 10, 16 << 10};
+    signal(SIGXFSZ, SIG_IGN); /* as the program has it */
+    EXPECT(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    CONVERT("--to", "hf", golden("gpt2_tiny"), temp("out"));
+    refused(EXIT_CHECKPOINT, "model.safetensors: File too large");
+    EXPECT(rmdir(temp("out")) == 0); /* nothing is in it */
 }
 
 TEST(numbers_that_are_not_finite_are_told) {
