@@ -15,13 +15,26 @@ typedef struct Block {
 
 struct Arena {
     Block *top;
+    Catch *of;   /* of a scratch arena; NULL: none */
+    Arena *next; /* of the same */
 };
+
+static _Thread_local Catch *catch_top;
 
 enum { BLOCK_BYTES = 64 << 10, ALIGN = 16 };
 
 Arena *arena_new(void) {
     Arena *a = calloc(1, sizeof(Arena));
     if (!a) fail(EXIT_MEMORY, "out of memory");
+    return a;
+}
+
+Arena *arena_scratch(void) {
+    Arena *a = arena_new();
+    a->of = catch_top;
+    if (!a->of) return a;
+    a->next = a->of->scratch;
+    a->of->scratch = a;
     return a;
 }
 
@@ -54,6 +67,11 @@ void *arena_alloc(Arena *a, size_t bytes) {
 
 void arena_free(Arena *a) {
     if (!a) return;
+    if (a->of) {
+        Arena **at = &a->of->scratch;
+        while (*at != a) at = &(*at)->next;
+        *at = a->next;
+    }
     for (Block *b = a->top, *next; b; b = next) {
         next = b->next;
         free(b);
@@ -180,18 +198,18 @@ void text_add_word(Text *t, const char *word) {
 
 void (*exit_hook)(int code);
 bool (*failure_hook)(int code, const char *message);
-static _Thread_local Catch *catch_top;
 static _Thread_local SourcePos failing_at;
 
 void catch_begin(Catch *c) {
     c->code = 0;
     c->message[0] = 0;
+    c->scratch = NULL;
     c->outer = catch_top;
     catch_top = c;
 }
 
 void catch_end(Catch *c) {
-    check(catch_top == c);
+    check(catch_top == c && !c->scratch);
     catch_top = c->outer;
 }
 
@@ -236,6 +254,7 @@ static _Noreturn void leave(int code, const char *said) {
         c->at = failing_at;
         failing_at = (SourcePos){0};
         snprintf(c->message, sizeof c->message, "%s", message);
+        while (c->scratch) arena_free(c->scratch);
         longjmp(c->jump, 1);
     }
     if (!failure_hook || !failure_hook(code, message)) fprintf(stderr, "%s\n", message);

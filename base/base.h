@@ -18,6 +18,9 @@
  * 16-byte aligned, the first piece of each block 64-byte aligned. Never returns NULL. */
 typedef struct Arena Arena;
 Arena *arena_new(void);
+/* The same, for a function that frees it before it returns: a failure that unwinds through the
+ * function frees it too. */
+Arena *arena_scratch(void);
 void *arena_alloc(Arena *a, size_t bytes);
 /* Not zeroed: for what is written at once. */
 void *arena_room(Arena *a, size_t bytes);
@@ -169,6 +172,7 @@ typedef struct Catch {
     char message[8192];
     SourcePos at; /* set by fail_at; zeros after fail */
     struct Catch *outer;
+    Arena *scratch; /* to be freed by a failure */
 } Catch;
 /* What it says inside of another message: without "stator: error: ". */
 const char *catch_text(const Catch *c);

@@ -282,15 +282,6 @@ Op *build(Builder *b, int kind, const char *attrs, ...) {
     return build_list(b, kind, attrs, n, in, NULL, 0);
 }
 
-Value *build1(Builder *b, int kind, const char *attrs, ...) {
-    Value *in[MAX_TERMS];
-    va_list ap;
-    va_start(ap, attrs);
-    int n = collect_operands(ap, in);
-    va_end(ap);
-    return build_list(b, kind, attrs, n, in, NULL, 0)->out[0];
-}
-
 Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...) {
     Value *in[MAX_TERMS];
     va_list ap;
@@ -298,6 +289,12 @@ Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...) {
     int n = collect_operands(ap, in);
     va_end(ap);
     return build_list(b, kind, attrs, n, in, &out, 1)->out[0];
+}
+
+Value *build_cast(Builder *b, Value *v, DType to) {
+    Type ty = v->ty;
+    ty.dt = to;
+    return v->ty.dt == to ? v : build_as(b, OP_cast, NULL, ty, v, NULL);
 }
 
 Value *build_named(Builder *b, const char *name, Value *v) {
@@ -333,6 +330,21 @@ void renames_reach(const Renames *r, Op *op) {
 
 void renames_end(const Renames *r) {
     for (int i = 0; i < r->f->nret; i++) rename_value(r, &r->f->ret[i]);
+}
+
+void func_rewrite(Func *f, OpGive *give, void *context) {
+    Arena *mem = arena_scratch();
+    Renames r = renames_new(mem, f);
+    for (Op *op = f->first, *next; op; op = next) {
+        Value *out[MAX_TERMS] = {NULL};
+        next = op->next;
+        renames_reach(&r, op);
+        if (!give(op, out, context)) continue;
+        for (int i = 0; i < op->nout; i++) r.now[op->out[i]->id] = out[i];
+        op_remove(op);
+    }
+    renames_end(&r);
+    arena_free(mem);
 }
 
 void value_move(Value *v, Op *to, int nth) {

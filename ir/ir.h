@@ -255,6 +255,7 @@ double op_float(const Op *op, const char *key, double otherwise);
 static inline bool op_has(const Op *op, unsigned flag) {
     return optab[op->kind].flags & flag;
 }
+bool op_reads(const Op *op, const Op *of); /* a result of it */
 static inline bool op_is_call(const Op *op) {
     return optab[op->kind].flags & F_CALL;
 }
@@ -384,11 +385,12 @@ Builder build_at_end(Func *f);
 Op *build(Builder *b, int kind, const char *attrs, ...);
 Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *out /* or NULL */, int nout);
-Op *build_call(Builder *b, Func *f, int nin, Value **in);    /* one run of f */
-Value *build1(Builder *b, int kind, const char *attrs, ...); /* result 0 of build() */
+Op *build_call(Builder *b, Func *f, int nin, Value **in); /* one run of f */
+#define build1(...) (build(__VA_ARGS__)->out[0])
 Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...);
 /* The same of one operand; the result keeps the placement of `want`. */
 Value *build_placed(Builder *b, int kind, const char *attrs, Type want, Value *v);
+Value *build_cast(Builder *b, Value *v, DType to); /* v itself where it has that type */
 /* fmt for attribute text, in the builder's arena */
 char *bfmt(Builder *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns v */
@@ -404,6 +406,10 @@ typedef struct Renames {
 Renames renames_new(Arena *mem, Func *f); /* numbers the function */
 void renames_reach(const Renames *r, Op *op);
 void renames_end(const Renames *r);
+/* The same for ops one by one: each for which `give` is true goes, and the values that it wrote to
+ * `out` take the place of the op's results. */
+typedef bool OpGive(Op *op, Value **out, void *context);
+void func_rewrite(Func *f, OpGive *give, void *context);
 /* Result `nth` of an op: the value takes the place of the one that was made for it. */
 void value_move(Value *v, Op *to, int nth);
 Op *op_again(Builder *b, const Op *op, Value **in); /* the same of other operands */

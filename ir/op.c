@@ -94,6 +94,12 @@ Func *op_callee(const Op *op) {
     return op_is_call(op) ? op_func(op) : NULL;
 }
 
+bool op_reads(const Op *op, const Op *of) {
+    for (int i = 0; i < op->nin; i++)
+        if (op->in[i]->def == of) return true;
+    return false;
+}
+
 bool op_is_loop(const Op *op) {
     return op_calls_ops(op) && op_attr(op, "times");
 }

@@ -44,7 +44,7 @@ void local_embed(Local *), infer_positions(Op *, Type *);
 void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 
 /* ops/attention.c, ops/ring.c */
-Vjp vjp_attention, vjp_attention_within;
+Vjp vjp_attention;
 void infer_attention(Op *, Type *), local_attention(Local *);
 bool dims_attention(const Op *, Dims *);
 double share_attention(const Op *);
@@ -63,6 +63,12 @@ void infer_reduce_scatter(Op *, Type *), infer_shard(Op *, Type *);
 void infer_all_to_all(Op *, Type *), infer_axis(Op *, Type *);
 void infer_arrive(Op *, Type *);
 void infer_send(Op *, Type *), infer_sent(Op *, Type *);
+
+/* Gradients of the first n operands, as `grad` gives them, where they are wanted. */
+static inline void grad_add_wanted(Grad *g, const Op *op, const Op *grad, int n) {
+    for (int i = 0; i < n; i++)
+        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
+}
 
 /* infer.c. Reports that an op's operands do not fit (for infer hooks): unwinds to op_infer,
  * whose caller adds the source position. */

@@ -414,12 +414,7 @@ void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, Wei
                      void *context, DType type) {
     const char *why = model_spec_not_hf(s);
     if (why) fail(EXIT_CONFIG, "this model is none of Hugging Face's classes: %s", why);
-    Arena *mem = arena_new();
-    Catch c;
-    if (CATCH(c)) {
-        save(mem, dir, s, entry, (Save){.at = at, .context = context, .type = type});
-        catch_end(&c);
-    }
+    Arena *mem = arena_scratch();
+    save(mem, dir, s, entry, (Save){.at = at, .context = context, .type = type});
     arena_free(mem);
-    if (c.code) fail_again(c.code, c.message);
 }

@@ -45,19 +45,14 @@ static Func **plan_steps(Arena *mem, const Job *j, PassOptions *o) {
 }
 
 int64_t *recompute_stage_bytes(Arena *mem, const Job *j, const char *remake) {
-    Arena *own = arena_new();
+    Arena *own = arena_scratch();
     Job copy = job_with(own, j, remake);
     PassOptions o;
-    Catch c;
     int64_t *bytes = NEW_ARRAY(mem, int64_t, (size_t)MAX(j->strategy.stages, 1));
-    if (CATCH(c)) {
-        Func **step = plan_steps(own, &copy, &o);
-        for (int k = 0; k < MAX(j->strategy.stages, 1); k++)
-            bytes[k] = memory_plan(own, step[k]).total_bytes;
-        catch_end(&c);
-    }
+    Func **step = plan_steps(own, &copy, &o);
+    for (int k = 0; k < MAX(j->strategy.stages, 1); k++)
+        bytes[k] = memory_plan(own, step[k]).total_bytes;
     arena_free(own);
-    if (c.code) fail_again(c.code, c.message);
     return bytes;
 }
 
@@ -405,24 +400,19 @@ static int64_t limit_of(const Job *j) {
 void recompute_choose(Job *j) {
     if (!j->strategy.remake_auto) return;
     int64_t limit = limit_of(j);
-    Search s = {.mem = arena_new(), .j = j};
-    Catch c;
-    if (CATCH(c)) {
-        s.menu = recompute_menu(s.mem, j);
-        read_stages(&s);
-        s.choice = NEW_ARRAY(s.mem, Choice *, (size_t)s.stages);
-        s.nchoices = NEW_ARRAY(s.mem, int, (size_t)s.stages);
-        s.more = NEW_ARRAY(s.mem, int64_t *, (size_t)s.stages);
-        for (int i = 0; i < s.stages; i++) {
-            s.stage[i].limit = limit;
-            list_choices(&s, i);
-            next_choice(&s, i);
-        }
-        while (!try_choices(&s)) continue;
-        j->strategy.remake = text_of(&s);
-        note_choice(&s);
-        catch_end(&c);
+    Search s = {.mem = arena_scratch(), .j = j};
+    s.menu = recompute_menu(s.mem, j);
+    read_stages(&s);
+    s.choice = NEW_ARRAY(s.mem, Choice *, (size_t)s.stages);
+    s.nchoices = NEW_ARRAY(s.mem, int, (size_t)s.stages);
+    s.more = NEW_ARRAY(s.mem, int64_t *, (size_t)s.stages);
+    for (int i = 0; i < s.stages; i++) {
+        s.stage[i].limit = limit;
+        list_choices(&s, i);
+        next_choice(&s, i);
     }
+    while (!try_choices(&s)) continue;
+    j->strategy.remake = text_of(&s);
+    note_choice(&s);
     arena_free(s.mem);
-    if (c.code) fail_again(c.code, c.message);
 }

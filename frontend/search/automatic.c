@@ -80,16 +80,10 @@ static ConfigWords search(Arena *mem, Arena *own, const ConfigWords *w, int rank
 
 ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
                             double limit_bytes, const char **said) {
-    Arena *own = arena_new();
-    ConfigWords *found = NEW(mem, ConfigWords);
-    Catch caught;
-    if (CATCH(caught)) {
-        *found = search(mem, own, w, ranks, limit_bytes, said);
-        catch_end(&caught);
-    }
+    Arena *own = arena_scratch();
+    ConfigWords found = search(mem, own, w, ranks, limit_bytes, said);
     arena_free(own);
-    if (caught.code) fail_again(caught.code, caught.message);
-    return *found;
+    return found;
 }
 
 /* As a flag that reads to the same value. Entries of lists of texts may have commas. */

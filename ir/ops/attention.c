@@ -280,8 +280,9 @@ void ref_attention_within_grad(const Ref *r) {
     ref_attention_grad(r);
 }
 
-/* The gradient op of `kind` takes all operands, the two results and what comes back. */
-static void vjp_by_kind(Grad *g, Op *op, Value *dy, int kind) {
+/* The gradient op takes all operands, the two results and what comes back. */
+void vjp_attention(Grad *g, Op *op, Value *dy) {
+    int kind = attention_is_within(op) ? OP_attention_within_grad : OP_attention_grad;
     Value *in[MAX_TERMS];
     char *attrs = bfmt(&g->b, "scale=%.17g; causal=%d; p=%.17g; site=%lld",
                        op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
@@ -294,17 +295,7 @@ static void vjp_by_kind(Grad *g, Op *op, Value *dy, int kind) {
     static const char *const same[] = {"zigzag", "window"};
     for (int i = 0; i < ARRAY_LEN(same); i++)
         if (op_attr(op, same[i])) op_set_int(grad, same[i], op_int(op, same[i], 0));
-    for (int i = 0; i < 3; i++) {
-        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
-    }
-}
-
-void vjp_attention(Grad *g, Op *op, Value *dy) {
-    vjp_by_kind(g, op, dy, OP_attention_grad);
-}
-
-void vjp_attention_within(Grad *g, Op *op, Value *dy) {
-    vjp_by_kind(g, op, dy, OP_attention_within_grad);
+    grad_add_wanted(g, op, grad, 3);
 }
 
 /* The result begins as the cache. */

@@ -62,13 +62,6 @@ void infer_embed_add(Op *op, Type *out) {
     out[0] = *sum;
 }
 
-/* x as numbers of type `to`. */
-static Value *in_type(Grad *g, Value *x, DType to) {
-    Type ty = x->ty;
-    ty.dt = to;
-    return x->ty.dt == to ? x : build_as(&g->b, OP_cast, NULL, ty, x, NULL);
-}
-
 /* A row that many indices have is summed in f32 and then rounded once. */
 void vjp_embed(Grad *g, Op *op, Value *dy) {
     if (!g->wants(g, op->in[0])) return;
@@ -76,8 +69,8 @@ void vjp_embed(Grad *g, Op *op, Value *dy) {
     Type sum = op->in[0]->ty;
     if (sum.dt == DT_BF16 || sum.dt == DT_F16) sum.dt = DT_F32;
     Value *rows = build_as(&g->b, OP_embed_grad, attrs, sum, op->in[1],
-                           in_type(g, dy, sum.dt), NULL);
-    g->add(g, op->in[0], in_type(g, rows, op->in[0]->ty.dt));
+                           build_cast(&g->b, dy, sum.dt), NULL);
+    g->add(g, op->in[0], build_cast(&g->b, rows, op->in[0]->ty.dt));
 }
 
 /* With a part of the table, indices count from its first row. */

@@ -68,9 +68,7 @@ void ref_layernorm_grad(const Ref *r) {
 void vjp_layernorm(Grad *g, Op *op, Value *dy) {
     Op *grad = build(&g->b, OP_layernorm_grad, NULL, op->in[0], op->in[1], op->out[1],
                      op->out[2], dy, NULL);
-    for (int i = 0; i < 3; i++) {
-        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
-    }
+    grad_add_wanted(g, op, grad, 3);
 }
 
 /* Shorthands for rows x[...,c], row values [...] and columns [c]. */
@@ -171,9 +169,7 @@ void ref_rmsnorm_grad(const Ref *r) {
 void vjp_rmsnorm(Grad *g, Op *op, Value *dy) {
     Op *grad =
         build(&g->b, OP_rmsnorm_grad, NULL, op->in[0], op->in[1], op->out[1], dy, NULL);
-    for (int i = 0; i < 2; i++) {
-        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
-    }
+    grad_add_wanted(g, op, grad, 2);
 }
 
 void expand_rmsnorm(Builder *b, Op *op, Value **out) {
@@ -192,14 +188,19 @@ void expand_rmsnorm_grad(Builder *b, Op *op, Value **out) {
     out[1] = build1(b, OP_sum, "...c->c", times(b, dy, xhat), NULL);
 }
 
+/* The largest of the n numbers from `first` on, and the sum of their exponentials over its. */
+static double exp_sum(const Tensor *t, int64_t first, int64_t n, double *top) {
+    double sum = 0;
+    *top = -INFINITY;
+    for (int64_t j = first; j < first + n; j++) *top = fmax(*top, tensor_get_fast(t, j));
+    for (int64_t j = first; j < first + n; j++) sum += exp(tensor_get_fast(t, j) - *top);
+    return sum;
+}
+
 void ref_softmax(const Ref *r) {
     int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
     for (int64_t i = 0; i < rows; i++) {
-        double top = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < c; j++)
-            top = fmax(top, tensor_get_fast(r->in[0], i * c + j));
-        for (int64_t j = 0; j < c; j++)
-            sum += exp(tensor_get_fast(r->in[0], i * c + j) - top);
+        double top, sum = exp_sum(r->in[0], i * c, c, &top);
         for (int64_t j = 0; j < c; j++) {
             tensor_set_fast(r->out[0], i * c + j,
                             exp(tensor_get_fast(r->in[0], i * c + j) - top) / sum);
@@ -242,11 +243,7 @@ void expand_softmax_grad(Builder *b, Op *op, Value **out) {
 void ref_xent(const Ref *r) {
     int64_t v = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / v;
     for (int64_t i = 0; i < rows; i++) {
-        double top = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < v; j++)
-            top = fmax(top, tensor_get_fast(r->in[0], i * v + j));
-        for (int64_t j = 0; j < v; j++)
-            sum += exp(tensor_get_fast(r->in[0], i * v + j) - top);
+        double top, sum = exp_sum(r->in[0], i * v, v, &top);
         double lse = log(sum) + top;
         int64_t label = tensor_get_int(r->in[1], i);
         if (label >= v) {

@@ -76,15 +76,9 @@ static Func *function(const Ring *r, const char *name, int n, Value **like, Valu
     return f;
 }
 
-/* Parts are added up in f32 at least: v as a term of such a sum, and a sum as `to`. */
-static Value *cast(Builder *b, Value *v, DType to) {
-    Type ty = v->ty;
-    ty.dt = to;
-    return v->ty.dt == to ? v : build_as(b, OP_cast, NULL, ty, v, NULL);
-}
-
+/* Parts are added up in f32 at least: v as a term of such a sum. */
 static Value *term(Builder *b, Value *v) {
-    return cast(b, v, dtype_sum(v->ty.dt));
+    return build_cast(b, v, dtype_sum(v->ty.dt));
 }
 
 static Type sum_type(Type t) {
@@ -219,7 +213,7 @@ static Value **go_round(const Ring *r, const char *name, Value **in, int all, in
 }
 
 static void replace(Builder *b, Op *op, int i, Value *v) {
-    v = cast(b, v, op->out[i]->ty.dt);
+    v = build_cast(b, v, op->out[i]->ty.dt);
     v->name = op->out[i]->name;
     func_replace(op->fn, op->out[i], v);
 }

@@ -42,16 +42,7 @@ static bool ready_at(const Op *b, const Op *a) {
 
 static bool used_before(const Op *a, const Op *b) {
     for (const Op *op = a->next; op != b; op = op->next) {
-        for (int i = 0; i < op->nin; i++) {
-            if (op->in[i]->def == a) return true;
-        }
-    }
-    return false;
-}
-
-static bool feeds(const Op *a, const Op *b) {
-    for (int i = 0; i < b->nin; i++) {
-        if (b->in[i]->def == a) return true;
+        if (op_reads(op, a)) return true;
     }
     return false;
 }
@@ -115,7 +106,7 @@ static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
 /* Where a collective and a later one can be one: at the first, at the later, or NULL. */
 static Op *meeting(Op *a, Op *b) {
     if (ready_at(b, a)) return a;
-    return feeds(a, b) || used_before(a, b) ? NULL : b;
+    return op_reads(b, a) || used_before(a, b) ? NULL : b;
 }
 
 /* The next collective that can join `a`, and where they meet; NULL: none. */

@@ -108,16 +108,9 @@ static Op *last_operand(const Op *op) {
     return last;
 }
 
-static bool reads(const Op *op, const Op *of) {
-    for (int i = 0; i < op->nin; i++) {
-        if (op->in[i]->def == of) return true;
-    }
-    return false;
-}
-
 static bool follows(const Window *w, const Op *op, const Op *at) {
-    bool yes = reads(at, op);
-    for (int i = 0; i < w->nmoved; i++) yes |= reads(at, w->moved[i]);
+    bool yes = op_reads(at, op);
+    for (int i = 0; i < w->nmoved; i++) yes |= op_reads(at, w->moved[i]);
     return yes;
 }
 

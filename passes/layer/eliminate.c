@@ -357,7 +357,7 @@ static double smallest_pair(const Elimination *e, const Table *in, int n, int pa
 /* Small ones are added up once, rather than at each entry of the whole. That writes their sums and
  * reads them again, so it is done up to a quarter of the entries, where it surely takes less. */
 static int add_up_small(const Elimination *e, Table *in, int n, double whole) {
-    int pair[2];
+    int pair[2] = {0, 1};
     while (n > 1 && smallest_pair(e, in, n, pair) * 4 <= whole) {
         in[pair[0]] = added_up(e, (Table[]){in[pair[0]], in[pair[1]]});
         in[pair[1]] = in[--n];
@@ -492,14 +492,8 @@ static double solve(const Factors *f, Arena *mem, int64_t cap, int *state,
 }
 
 double factors_least(const Factors *f, int64_t cap, int *state, FactorOrders *known) {
-    Arena *mem = arena_new();
-    Catch c;
-    volatile double sum = INFINITY;
-    if (CATCH(c)) {
-        sum = solve(f, mem, cap, state, known);
-        catch_end(&c);
-    }
+    Arena *mem = arena_scratch();
+    double sum = solve(f, mem, cap, state, known);
     arena_free(mem);
-    if (c.code) fail_again(c.code, c.message);
     return sum;
 }

@@ -322,17 +322,11 @@ static LayerChoice *copied(Arena *mem, const LayerGraph *g, const LayerChoice *f
 }
 
 LayerChoice *layer_solve(Arena *mem, LayerGraph *g, LayerPrice price, double *least) {
-    Arena *own = arena_new();
-    LayerChoice *volatile c = NULL;
-    Catch caught;
-    if (CATCH(caught)) {
-        LayerChoice *found = solve(own, g, price, least);
-        if (found) c = copied(mem, g, found);
-        catch_end(&caught);
-    }
+    Arena *own = arena_scratch();
+    LayerChoice *found = solve(own, g, price, least);
+    if (found) found = copied(mem, g, found);
     arena_free(own);
-    if (caught.code) fail_again(caught.code, caught.message);
-    return c;
+    return found;
 }
 
 static double bytes_of(const LayerGraph *g, const LayerChoice *c) {

@@ -4,40 +4,22 @@
  * f16 above 256 is none. */
 #include "passes/passes.h"
 
-static Value *as_type(Builder *b, Value *v, DType dt) {
-    Type ty = v->ty;
-    ty.dt = dt;
-    return v->ty.dt == dt ? v : build_as(b, OP_cast, NULL, ty, v, NULL);
-}
-
-static void expand_op(Op *op, Value **out) {
+static bool expand_op(Op *op, Value **out, void *context) {
+    (void)context;
+    if (!optab[op->kind].expand) return false;
     Builder b = build_before(op);
     for (int i = 0; i < op->nin; i++)
-        if (dtype_is_narrow(op->in[i]->ty.dt)) op->in[i] = as_type(&b, op->in[i], DT_F32);
+        if (dtype_is_narrow(op->in[i]->ty.dt))
+            op->in[i] = build_cast(&b, op->in[i], DT_F32);
     optab[op->kind].expand(&b, op, out);
-    for (int i = 0; i < op->nout; i++) out[i] = as_type(&b, out[i], op->out[i]->ty.dt);
-}
-
-static void expand_func(Func *f) {
-    Arena *mem = arena_new();
-    Renames r = renames_new(mem, f);
-    for (Op *op = f->first, *next; op; op = next) {
-        next = op->next;
-        renames_reach(&r, op);
-        if (!optab[op->kind].expand) continue;
-        Value *out[MAX_TERMS] = {NULL};
-        expand_op(op, out);
-        for (int i = 0; i < op->nout; i++) {
-            out[i]->name = op->out[i]->name;
-            r.now[op->out[i]->id] = out[i];
-        }
-        op_remove(op);
+    for (int i = 0; i < op->nout; i++) {
+        out[i] = build_cast(&b, out[i], op->out[i]->ty.dt);
+        out[i]->name = op->out[i]->name;
     }
-    renames_end(&r);
-    arena_free(mem);
+    return true;
 }
 
 void pass_expand(Module *m, const PassOptions *o) {
     (void)o;
-    for (Func *f = m->first; f; f = f->next) expand_func(f);
+    for (Func *f = m->first; f; f = f->next) func_rewrite(f, expand_op, NULL);
 }

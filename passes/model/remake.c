@@ -138,12 +138,7 @@ static void mark_loops(Arena *mem, Func *model, const PassOptions *o) {
 
 void pass_remake(Module *m, const PassOptions *o) {
     if (!o->remake || !o->remake[0]) return;
-    Arena *mem = arena_new();
-    Catch c;
-    if (CATCH(c)) {
-        mark_loops(mem, layers_model(m), o);
-        catch_end(&c);
-    }
+    Arena *mem = arena_scratch();
+    mark_loops(mem, layers_model(m), o);
     arena_free(mem);
-    if (c.code) fail_again(c.code, c.message);
 }

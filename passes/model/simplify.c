@@ -22,25 +22,27 @@ static uint64_t work_hash(const Op *op) {
     return h;
 }
 
+typedef struct Seen {
+    int cap;
+    Op **slot; /* by hash */
+} Seen;
+
+static bool seen_before(Op *op, Value **out, void *context) {
+    Seen *s = context;
+    if (op_has(op, F_EFFECT)) return false;
+    int at = (int)(work_hash(op) % (uint64_t)s->cap);
+    while (s->slot[at] && !same_work(s->slot[at], op)) at = (at + 1) % s->cap;
+    bool seen = s->slot[at] != NULL;
+    if (!seen) s->slot[at] = op;
+    for (int i = 0; seen && i < op->nout; i++) out[i] = s->slot[at]->out[i];
+    return seen;
+}
+
 static void common_subexpressions(Func *f) {
     Arena *mem = arena_new();
-    Renames r = renames_new(mem, f);
-    int cap = 2 * f->nops + 1;
-    Op **slot = NEW_ARRAY(mem, Op *, (size_t)cap);
-    for (Op *op = f->first, *next; op; op = next) {
-        next = op->next;
-        renames_reach(&r, op);
-        if (op_has(op, F_EFFECT)) continue;
-        int at = (int)(work_hash(op) % (uint64_t)cap);
-        while (slot[at] && !same_work(slot[at], op)) at = (at + 1) % cap;
-        if (!slot[at]) {
-            slot[at] = op;
-            continue;
-        }
-        for (int i = 0; i < op->nout; i++) r.now[op->out[i]->id] = slot[at]->out[i];
-        op_remove(op);
-    }
-    renames_end(&r);
+    Seen s = {.cap = 2 * f->nops + 1};
+    s.slot = NEW_ARRAY(mem, Op *, (size_t)s.cap);
+    func_rewrite(f, seen_before, &s);
     arena_free(mem);
 }
 
@@ -120,26 +122,18 @@ static Value *handed_on(const Op *op) {
     return NULL;
 }
 
-static void arithmetic(Func *f) {
-    Arena *mem = arena_new();
-    Renames r = renames_new(mem, f);
-    for (Op *op = f->first, *next; op; op = next) {
-        next = op->next;
-        renames_reach(&r, op);
-        Value *v = handed_on(op);
-        if (!v) continue;
-        r.now[op->out[0]->id] = v;
-        op_remove(op);
-    }
-    renames_end(&r);
-    arena_free(mem);
+static bool arithmetic(Op *op, Value **out, void *context) {
+    (void)context;
+    Value *v = handed_on(op);
+    if (v) out[0] = v;
+    return v != NULL;
 }
 
 void pass_simplify(Module *m, const PassOptions *o) {
     (void)o;
     module_remove_unused(m);
     for (Func *f = m->first; f; f = f->next) {
-        arithmetic(f);
+        func_rewrite(f, arithmetic, NULL);
         if (m->level >= LEVEL_LOCAL) moves_to_views(f);
         common_subexpressions(f);
         func_remove_dead(f);

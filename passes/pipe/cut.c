@@ -332,18 +332,13 @@ static void make_chunks(Cut *k) {
 
 void pass_cut(Module *m, const PassOptions *o) {
     Cut k = {.m = m, .o = o, .schedule = schedule_of_options(m->mem, o)};
-    Catch c;
     if (!k.schedule) return;
     k.f = layers_model(m);
-    k.mem = arena_new();
-    if (CATCH(c)) {
-        read_layers(&k);
-        find_pieces(&k);
-        assign_chunks(&k);
-        check_marks(&k);
-        make_chunks(&k);
-        catch_end(&c);
-    }
+    k.mem = arena_scratch();
+    read_layers(&k);
+    find_pieces(&k);
+    assign_chunks(&k);
+    check_marks(&k);
+    make_chunks(&k);
     arena_free(k.mem);
-    if (c.code) fail_again(c.code, c.message);
 }

@@ -239,12 +239,7 @@ void pass_pipeline(Module *m, const PassOptions *o) {
     while (step && !func_is_entry(step)) step = step->next;
     if (!step)
         fail(EXIT_CONFIG, "module @%s has no entry to make a pipeline of", m->name);
-    Catch c;
-    p.mem = arena_new();
-    if (CATCH(c)) {
-        make_steps(&p, step);
-        catch_end(&c);
-    }
+    p.mem = arena_scratch();
+    make_steps(&p, step);
     arena_free(p.mem);
-    if (c.code) fail_again(c.code, c.message);
 }

@@ -418,31 +418,16 @@ static Value *collect_one(Op *op, Searches *k) {
     return emit_path(&b, p, op->in[0]);
 }
 
-static void collect_func(Func *f, Searches *k, Arena *mem) {
-    Renames r = renames_new(mem, f);
-    for (Op *op = f->first, *next; op; op = next) {
-        next = op->next;
-        renames_reach(&r, op);
-        if (op->kind != OP_reshard || op_attr(op, "how")) continue;
-        r.now[op->out[0]->id] = collect_one(op, k);
-        op_remove(op);
-    }
-    renames_end(&r);
-}
-
-static void collect_all(Arena *mem, Module *m, const PassOptions *o) {
-    Searches *k =
-        o->paths ? known_searches(o->paths, &m->mesh, o) : searches_new(mem, &m->mesh, o);
-    for (Func *f = m->first; f; f = f->next) collect_func(f, k, mem);
+static bool collect_op(Op *op, Value **out, void *searches) {
+    if (op->kind != OP_reshard || op_attr(op, "how")) return false;
+    out[0] = collect_one(op, searches);
+    return true;
 }
 
 void pass_collect(Module *m, const PassOptions *o) {
-    Arena *mem = arena_new();
-    Catch c;
-    if (CATCH(c)) {
-        collect_all(mem, m, o);
-        catch_end(&c);
-    }
+    Arena *mem = arena_scratch();
+    Searches *k =
+        o->paths ? known_searches(o->paths, &m->mesh, o) : searches_new(mem, &m->mesh, o);
+    for (Func *f = m->first; f; f = f->next) func_rewrite(f, collect_op, k);
     arena_free(mem);
-    if (c.code) fail_again(c.code, c.message);
 }

@@ -364,21 +364,13 @@ static void place_entry(Shard *s, Func *entry) {
         if (p->expanded) func_remove_dead(p->f);
 }
 
-/* In memory of its own. */
-static void place_all(Module *m, Func *entry, const PassOptions *o) {
-    Shard s = {.m = m, .o = o, .mem = arena_new()};
-    Catch c;
-    if (CATCH(c)) {
-        place_entry(&s, entry);
-        catch_end(&c);
-    }
-    arena_free(s.mem);
-    if (c.code) fail_again(c.code, c.message);
-}
-
 void pass_shard(Module *m, const PassOptions *o) {
     module_drop_attr(m, "stage"); /* of level global */
     drop_single_axes(m);
-    for (Func *f = m->first; f; f = f->next)
-        if (func_is_entry(f)) place_all(m, f, o);
+    for (Func *f = m->first; f; f = f->next) {
+        if (!func_is_entry(f)) continue;
+        Shard s = {.m = m, .o = o, .mem = arena_scratch()};
+        place_entry(&s, f);
+        arena_free(s.mem);
+    }
 }

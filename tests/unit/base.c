@@ -114,3 +114,23 @@ TEST(names_begin_no_lines_of_messages) {
                              shown, shown, shown));
     arena_free(mem);
 }
+
+/* In any order; the others, of the inner and the outer one, go with the failure (a leak would be
+ * told by sanitizers, an end before by Catch itself). */
+TEST(a_failure_frees_scratch_arenas) {
+    Catch outer, inner;
+    Arena *alone = arena_scratch();
+    if (CATCH(outer)) {
+        Arena *a = arena_scratch(), *b = arena_scratch();
+        if (CATCH(inner)) {
+            arena_alloc(arena_scratch(), 100000);
+            arena_free(b);
+            fail(EXIT_DATA, "%s", arena_strdup(arena_scratch(), "inner"));
+        }
+        EXPECT_STR(catch_text(&inner), "inner");
+        arena_alloc(a, 10);
+        fail_again(inner.code, inner.message);
+    }
+    EXPECT_STR(catch_text(&outer), "inner");
+    arena_free(alone);
+}
