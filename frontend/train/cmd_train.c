@@ -4,6 +4,7 @@
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
+#include "runtime/store/ckpt_files.h"
 #include <unistd.h>
 
 static void open_metrics(Train *t) {
@@ -51,6 +52,28 @@ static int finish(Train *t) {
     return EXIT_CHECKPOINT;
 }
 
+static void mend_latest(const Train *t, const char *folder, int64_t step) {
+    int error = ckpt_mend_latest(t->mem, folder, step);
+    if (error)
+        report_say(t, "WARNING: cannot write %s/" CKPT_LATEST ": %s", folder,
+                   strerror(error));
+}
+
+/* From here on what is in the folder is of this run. */
+static void take_folder(Train *t) {
+    const char *best = path_join(t->mem, t->run_dir, RUN_BEST);
+    aside_move_others(t);
+    best_start(t);
+    if (comm_rank() == 0) {
+        mend_latest(t, t->ckpt_dir, t->step);
+        mend_latest(t, best, ckpt_newest(t->mem, best));
+    }
+    train_state_own(t);
+    report_keep(t);
+    products_keep_beside(t);
+    comm_barrier();
+}
+
 int cmd_train(int argc, char **argv) {
     Train t = {.mem = arena_new(), .lock_fd = -1, .ckpt_lock_fd = -1};
     t.job.mem = t.mem;
@@ -62,6 +85,7 @@ int cmd_train(int argc, char **argv) {
     report_open(&t);
     report_header(&t);
     train_state_start(&t);
+    take_folder(&t);
     valid_start(&t);
     sample_start(&t);
     open_metrics(&t);

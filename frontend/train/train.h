@@ -1,6 +1,6 @@
 /* train.h - what the files of the command `train` share. The order of a run:
  * train_plan (configuration, data, program; writes nothing) -> report_open (run folder, log)
- * -> train_state_start (memory, weights, resume; then the folder is this run's) -> train_loop
+ * -> train_state_start (memory, weights, resume) -> the folder becomes this run's -> train_loop
  * -> dump, plot. */
 #ifndef STATOR_TRAIN_H
 #define STATOR_TRAIN_H
@@ -80,6 +80,7 @@ typedef struct Train {
     int64_t saved_step; /* newest checkpoint of this run; -1: none */
     int64_t good_step;  /* of the checkpoint to go back to (train_loop.c); -1: none */
     int64_t updated_step; /* the last that was an update; 0: none */
+    double best_loss;     /* of the best checkpoint; INFINITY: none */
     double first_loss;    /* of the first update of the run; NAN: none yet */
     bool went_back;       /* before the newest checkpoint, which had diverged */
     const char *loaded;   /* the checkpoint that the run goes on from; NULL: none */
@@ -127,6 +128,8 @@ void feed_zeros(const Feed *f);
 
 /* train_state.c: memory, first weights, checkpoints. */
 void train_state_start(Train *t);
+/* When what others left is out of the way: which checkpoints this run has, and where it began. */
+void train_state_own(Train *t);
 /* Only the weights, of job.source, into t->program, which may be any program of the model.
  * Returns the folder they are from. */
 const char *train_state_weights(Train *t);
@@ -149,6 +152,8 @@ void aside_move(const Train *t, const char *path);
  * taken for newer ones; of one whose state is from elsewhere, or new, everything that another
  * run has written. */
 void aside_move_others(Train *t);
+/* The best checkpoint, with what it takes to read it: before report_keep. */
+void aside_move_best(const Train *t);
 
 /* train_changes.c: says what differs from the run that is gone on with, whose state in the
  * checkpoint `s` is; then the bits differ too. */
@@ -221,11 +226,11 @@ void valid_catch_up(Train *t);
 void valid_step(Train *t);
 void valid_end(Train *t);
 
-/* train_best.c: the loss of the best checkpoint that is there when the run starts, infinite
- * without one; saves another when the loss of this step is lower. One of a step after the first
- * here is moved aside, whatever this run saves, unless the run will make that step again. */
-double best_start(Train *t);
-void best_save(Train *t, double loss, double *best);
+/* train_best.c: t->best_loss of the checkpoint that is there when the run starts; saves another when
+ * the loss of this step is lower. One of a step after the first here is moved aside, whatever this
+ * run saves, unless the run will make that step again. */
+void best_start(Train *t);
+void best_save(Train *t, double loss);
 
 /* train_sample.c: texts that the model makes as it is, every runner_config.sample_every steps.
  * The plan opens nothing on disk but the tokenizer, and needs t->program. Nothing that

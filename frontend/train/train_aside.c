@@ -137,7 +137,8 @@ static void move_all_checkpoints(const Train *t) {
                t->ckpt_dir, to);
 }
 
-static void move_best(const Train *t, const char *best) {
+void aside_move_best(const Train *t) {
+    const char *best = path_join(t->mem, t->run_dir, RUN_BEST);
     copy_along(t->run_dir, best);
     aside_move(t, best);
 }
@@ -178,7 +179,7 @@ static int count_checkpoints(const Train *t, const char *folder, int64_t after) 
 static void move_all(const Train *t, bool checkpoints) {
     static const char *const lines[] = {RUN_METRICS, RUN_VALIDATION, RUN_SAMPLES};
     const char *best = path_join(t->mem, t->run_dir, RUN_BEST);
-    if (count_checkpoints(t, best, -1)) move_best(t, best);
+    if (count_checkpoints(t, best, -1)) aside_move_best(t);
     if (checkpoints) move_all_checkpoints(t);
     for (int i = 0; i < ARRAY_LEN(lines); i++) {
         const char *path = path_join(t->mem, t->run_dir, lines[i]);

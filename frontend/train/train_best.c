@@ -13,17 +13,6 @@ static const char *best_folder(const Train *t) {
     return path_join(t->mem, t->run_dir, RUN_BEST);
 }
 
-/* Of the newest checkpoint in the folder; -1: there is none. */
-static int64_t newest_step(const Train *t) {
-    CkptEntry *entry;
-    int n;
-    int64_t step = -1;
-    if (ckpt_list(t->mem, best_folder(t), &entry, &n) != 0) return -1;
-    for (int i = 0; i < n; i++)
-        if (!entry[i].tmp) step = MAX(step, entry[i].step);
-    return step;
-}
-
 static double loss_at(const Train *t, int64_t at) {
     double *step, *loss, found = INFINITY;
     int n = valid_points(t, t->mem, &step, &loss);
@@ -59,18 +48,18 @@ static bool comes_again(const Train *t, const Json *state) {
            !strcmp(json_get_string(state, "config_hash", ""), t->config_hash);
 }
 
-double best_start(Train *t) {
+void best_start(Train *t) {
     double best = INFINITY;
-    int64_t step = comm_rank() == 0 ? newest_step(t) : -1;
+    int64_t step = comm_rank() == 0 ? ckpt_newest(t->mem, best_folder(t)) : -1;
     if (step >= 0) {
         const Json *state = state_at(t, step);
         if (step > t->start_step && !comes_again(t, state))
-            aside_move(t, best_folder(t));
+            aside_move_best(t);
         else
             best = loss_of(t, state, step);
     }
     comm_broadcast(&best, sizeof best, 0);
-    return best;
+    t->best_loss = best;
 }
 
 /* In the digits of its point: one that is read from there is no lower than itself. */
@@ -80,8 +69,8 @@ static double as_point(double loss) {
     return strtod(digits, NULL);
 }
 
-void best_save(Train *t, double loss, double *best) {
+void best_save(Train *t, double loss) {
     double shown = as_point(loss);
-    if (!t->job.cfg->checkpoint_save_best || !(shown < *best)) return;
-    if (train_state_save_best(t, best_folder(t), shown)) *best = shown;
+    if (!t->job.cfg->checkpoint_save_best || !(shown < t->best_loss)) return;
+    if (train_state_save_best(t, best_folder(t), shown)) t->best_loss = shown;
 }

@@ -95,7 +95,9 @@ static bool makes_batches(const char *path) {
 
 /* What two runs have in common, by their keys and the shape of their samples. */
 typedef struct Common {
-    bool data, batches, length;
+    bool data, batches; /* batches: but for their size */
+    bool length;        /* of the run */
+    int64_t batch;      /* of the run of the checkpoint */
 } Common;
 
 static Common common_with(const Train *t, const Json *s) {
@@ -103,10 +105,11 @@ static Common common_with(const Train *t, const Json *s) {
     const char *hash = json_get_string(s, "config_hash", ""), *path, *was;
     bool known = json_get(s, "config") || !strcmp(hash, t->config_hash);
     int64_t seq = json_get_i64(data, "seq", 0, INT64_MAX, 0);
-    int64_t batch = json_get_i64(data, "batch", 0, INT64_MAX, 0);
-    Common c = {.data = seq == t->data->seq, .length = true};
+    Common c = {.data = seq == t->data->seq,
+                .length = true,
+                .batch = json_get_i64(data, "batch", 0, INT32_MAX, 0)};
     c.data &= !strcmp(json_get_string(data, "path", ""), t->data->path);
-    c.batches = c.data && known && batch == t->data->batch;
+    c.batches = c.data && known && c.batch > 0;
     for (int k = 0; (path = next_change(t, s, &k, &was));) {
         c.data &= !names_data(path);
         c.batches &= !makes_batches(path);
@@ -120,15 +123,15 @@ static int64_t length_then(const Json *s, const char *key) {
     return was[0] ? strtoll(was, NULL, 10) : -1;
 }
 
-/* The fingerprint of the data as the run of the checkpoint had them: what is in the batches
- * of GPTDataset depends on how many it was asked for. "": they cannot be had. */
-static void print_as_then(const Train *t, const Json *s, char print[33]) {
+/* The fingerprint of the data in the batches that the run of the checkpoint had, of its size; what is
+ * in those of GPTDataset depends on how many it was asked for. "": they cannot be had. */
+static void print_as_then(const Train *t, const Json *s, int64_t batch, char print[33]) {
     Arena *mem = arena_new();
     Config then = *t->job.cfg;
     then.runner_config_max_steps = length_then(s, "runner_config.max_steps");
     then.runner_config_epochs = MAX(length_then(s, "runner_config.epochs"), 1);
-    DataShape shape =
-        job_data_shape(&t->job, t->data->batch, then.runner_config_max_steps);
+    DataShape shape = job_data_shape(&t->job, batch, then.runner_config_max_steps);
+    shape.step_rows = batch;
     Catch c;
     print[0] = 0;
     if (CATCH(c)) {
@@ -158,7 +161,8 @@ static void compare_data(const Train *t, const Json *s) {
     if (!same.batches || !print[0] || !t->data_print[0]) return;
     bool asked = t->job.cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
     snprintf(now, sizeof now, "%s", t->data_print);
-    if (asked && !same.length) print_as_then(t, s, now);
+    if ((asked && !same.length) || same.batch != t->data->batch)
+        print_as_then(t, s, same.batch, now);
     if (now[0] && strcmp(print, now))
         report_say(t,
                    "WARNING: %s has the size it had when the checkpoint was saved, but "

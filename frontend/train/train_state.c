@@ -368,18 +368,6 @@ static bool resume(Train *t) {
     return true;
 }
 
-/* The one that it named may have been moved. */
-static void mend_latest(const Train *t) {
-    char name[CKPT_NAME_BYTES];
-    const char *latest = path_join(t->mem, t->ckpt_dir, CKPT_LATEST);
-    if (comm_rank() != 0 || !file_exists(latest)) return;
-    if (file_exists(ckpt_of_latest(t->mem, latest))) return;
-    ckpt_name(t->step, name);
-    if (!file_exists(path_join(t->mem, t->ckpt_dir, name))) return;
-    int error = ckpt_point_latest(t->mem, t->ckpt_dir, name);
-    if (error) report_say(t, "WARNING: cannot write %s: %s", latest, strerror(error));
-}
-
 /* A checkpoint that lies elsewhere is none of this run, nor is what it says was good there. */
 static void keep_to_own(Train *t) {
     int64_t *const step[] = {&t->saved_step, &t->good_step};
@@ -437,11 +425,9 @@ void train_state_start(Train *t) {
         first_weights(t);
     t->start_step = t->step;
     look_at_weights(t);
-    aside_move_others(t);
-    mend_latest(t);
+}
+
+void train_state_own(Train *t) {
     keep_to_own(t);
     begin_folder(t);
-    report_keep(t);
-    products_keep_beside(t);
-    comm_barrier();
 }

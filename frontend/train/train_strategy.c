@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/options.h"
+#include "frontend/model/run_folder.h"
 #include "frontend/search/automatic.h"
 #include "frontend/search/search.h"
 #include "frontend/train/rank_memory.h"
@@ -30,6 +31,25 @@ void train_say_notes(const Train *t, int first) {
         fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
 }
 
+/* The config.yaml of a run says its folder as it was said, which a copied or moved run, or one that
+ * was started elsewhere, is not in. */
+static void check_own_folder(const Config *cfg, const char *path) {
+    Arena *mem = cfg->state->mem;
+    const char *name = strrchr(path, '/');
+    const char *folder = name ? arena_strndup(mem, path, (size_t)(name - path)) : ".";
+    if (strcmp(name ? name + 1 : path, "config.yaml") ||
+        config_by_flag(cfg, "output_dir") ||
+        !file_exists(path_join(mem, folder, RUN_METRICS)) ||
+        same_folder(folder, cfg->output_dir[0] ? cfg->output_dir : "."))
+        return;
+    config_refuse(
+        cfg, "output_dir", NULL,
+        arena_printf(mem, "--output_dir %s to go on with that run, or --output_dir %s",
+                     folder, cfg->output_dir),
+        "output_dir is %s, but this is the config.yaml of the run in %s", cfg->output_dir,
+        folder);
+}
+
 static void look_at_config(void *context) {
     Words *w = context;
     Train *t = w->t;
@@ -39,6 +59,7 @@ static void look_at_config(void *context) {
                           "[--a.b.c VALUE ...]");
     w->given = (ConfigWords){o->nwords ? o->word[0] : NULL, o->nflags, o->flag};
     t->job.cfg = config_load(t->mem, w->given.path, o->nflags, o->flag);
+    if (w->given.path) check_own_folder(t->job.cfg, w->given.path);
     RunMode mode = t->job.cfg->run_mode;
     const char *name = config_value(t->job.cfg, t->mem, "run_mode");
     if (mode == RUN_PREDICT || mode == RUN_EVAL)

@@ -13,7 +13,6 @@ typedef struct Validation {
     ValidPart valid, test;
     Evaluator evaluator;
     int64_t every;
-    double best;     /* loss of the best checkpoint */
     DataBatch batch; /* room for one batch */
 } Validation;
 
@@ -84,13 +83,11 @@ static void say_missing(const Train *t, int64_t every) {
 }
 
 void valid_start(Train *t) {
-    double best = best_start(t);
     cut_points(t);
     if (!t->valid) return;
     program_borrow(t->valid->evaluator.program, t->program,
                    (uint64_t)t->job.cfg->context_max_device_memory);
     evaluator_start(t, &t->valid->evaluator);
-    t->valid->best = best;
     if (t->valid->valid.data && t->valid->every > 0) say_missing(t, t->valid->every);
 }
 
@@ -129,7 +126,7 @@ static double take_point(Train *t, bool test) {
 
 void valid_step(Train *t) {
     if (!t->valid) return;
-    if (takes_valid(t)) best_save(t, take_point(t, false), &t->valid->best);
+    if (takes_valid(t)) best_save(t, take_point(t, false));
     if (takes_test(t)) take_point(t, true);
 }
 
@@ -147,7 +144,7 @@ static double have_point(Train *t, bool test) {
 void valid_catch_up(Train *t) {
     if (!t->valid || t->step <= MAX(t->began_step, 0)) return;
     watch_task("behind step", t->step, false);
-    if (takes_valid(t)) best_save(t, have_point(t, false), &t->valid->best);
+    if (takes_valid(t)) best_save(t, have_point(t, false));
     if (takes_test(t)) have_point(t, true);
 }
 

@@ -212,9 +212,29 @@ int ckpt_list(Arena *mem, const char *dir, CkptEntry **entries, int *n) {
     return error;
 }
 
+int64_t ckpt_newest(Arena *mem, const char *dir) {
+    CkptEntry *e;
+    int n;
+    if (ckpt_list(mem, dir, &e, &n) != 0) return -1;
+    for (int i = 0; i < n; i++)
+        if (!e[i].tmp) return e[i].step;
+    return -1;
+}
+
 int ckpt_point_latest(Arena *mem, const char *dir, const char *name) {
     const char *line = arena_printf(mem, "%s\n", name);
     return file_write_atomic(path_join(mem, dir, CKPT_LATEST), line, strlen(line));
+}
+
+int ckpt_mend_latest(Arena *mem, const char *dir, int64_t step) {
+    char name[CKPT_NAME_BYTES];
+    const char *latest = path_join(mem, dir, CKPT_LATEST);
+    ckpt_name(step, name);
+    const char *folder = path_join(mem, dir, name);
+    if (!dir_exists(folder)) return 0;
+    unlink(arena_printf(mem, "%s.tmp", latest));
+    return strcmp(ckpt_of_latest(mem, latest), folder) ? ckpt_point_latest(mem, dir, name)
+                                                       : 0;
 }
 
 const char *ckpt_of_latest(Arena *mem, const char *path) {

@@ -55,8 +55,12 @@ typedef struct CkptEntry {
 
 /* The checkpoints and .tmp folders in dir, largest step first. 0 or errno. */
 int ckpt_list(Arena *mem, const char *dir, CkptEntry **entries, int *n);
+int64_t ckpt_newest(Arena *mem, const char *dir); /* its step; -1: there is none */
 /* dir/latest names this checkpoint of the folder from now on. 0 or errno. */
 int ckpt_point_latest(Arena *mem, const char *dir, const char *name);
+/* What a save that was killed in between has left: dir/latest names the checkpoint of this step, if
+ * it is there. 0 or errno. */
+int ckpt_mend_latest(Arena *mem, const char *dir, int64_t step);
 /* The folder of the checkpoint that `path`, a file `latest`, names; any other path as it is. */
 const char *ckpt_of_latest(Arena *mem, const char *path);
 /* Deletes a folder of plain files. EBUSY when a save holds its lock. 0 or errno. */

@@ -58,9 +58,13 @@ TEST_LIMIT(back_to_an_older_checkpoint, 120) {
     runs_expect_same_tensors(whole, run, 6);
 }
 
-static const char *latest(const char *run) {
-    const char *path = path_join(mem(), run, "ckpt/latest");
+static const char *latest_of(const char *run, const char *folder) {
+    const char *path = path_join(mem(), path_join(mem(), run, folder), "latest");
     return file_read(mem(), path, 100, NULL, EXIT_CHECKPOINT);
+}
+
+static const char *latest(const char *run) {
+    return latest_of(run, "ckpt");
 }
 
 /* `latest` names one that is there, also where nothing is left to do. */
@@ -71,6 +75,40 @@ TEST_LIMIT(latest_is_one_that_stays, 120) {
     SAID_EXPECT("all 4 steps are done already");
     EXPECT(has(run, "ckpt.before-1", 6));
     EXPECT_STR(latest(run), "step_00000004\n");
+}
+
+/* Of a save that was killed between the folder's name and `latest`, with and without steps to do. */
+TEST_LIMIT(latest_is_mended_at_a_start, 120) {
+    static const char validates[] =
+        "--train_dataset.data_loader.split 8,2 --eval_interval 2 --eval_iters 1 "
+        "--callbacks.CheckpointMonitor.save_best True";
+    const char *run = six_steps("run", validates);
+    const char *best = latest_of(run, RUN_BEST);
+    for (int i = 0; i < 2; i++) {
+        write_text(path_join(mem(), run, "ckpt/latest"), "step_00000004\n");
+        write_text(path_join(mem(), run, "ckpt/latest.tmp"), "step_00000006\n");
+        EXPECT(!unlink(path_join(mem(), run, "best/latest")));
+        RUN_EXPECT(0, runs_words(runs_small_config(6 + 2 * i, 2), run, validates));
+        EXPECT_STR(latest(run), i ? "step_00000008\n" : "step_00000006\n");
+        EXPECT(!file_exists(path_join(mem(), run, "ckpt/latest.tmp")));
+        if (!i) EXPECT_STR(latest_of(run, RUN_BEST), best);
+        EXPECT(file_exists(path_join(mem(), run, "best/latest")));
+    }
+}
+
+/* The config.yaml of a run that was copied, or is started from elsewhere, names another folder. */
+TEST_LIMIT(a_copied_run_does_not_write_into_the_first, 120) {
+    const char *run = six_steps("run", ""), *copy = in_temp("copy");
+    const char *config = path_join(mem(), copy, "config.yaml");
+    EXPECT_INT(system(arena_printf(mem(), "cp -r %s %s", run, copy)), 0);
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "train %s --train_steps 8", config));
+    SAID_EXPECT(arena_printf(mem(), "this is the config.yaml of the run in %s", copy));
+    SAID_EXPECT(arena_printf(mem(), "--output_dir %s to go on with that run", copy));
+    RUN_EXPECT(
+        0, arena_printf(mem(), "train %s --train_steps 8 --output_dir %s", config, copy));
+    EXPECT(has(copy, "ckpt", 8) && !has(run, "ckpt", 8));
+    RUN_EXPECT(0, arena_printf(mem(), "train %s/config.yaml --train_steps 8", run));
+    EXPECT(has(run, "ckpt", 8));
 }
 
 /* Where a checkpoint is asked for the file stands for the one that it names. */

@@ -34,6 +34,10 @@ static void leaves_a_branch(const char *how) {
     train(1,
           arena_printf(mem(), "%s %s --runner_config.max_steps 10", from_step(8), how));
     EXPECT(!has(RUN_BEST, 12) && has(RUN_BEST ".before-1", 12));
+    size_t n; /* its own configuration is with it */
+    EXPECT_PART(file_read(mem(), in_temp("run/" RUN_BEST ".before-1/config.yaml"),
+                          1 << 20, &n, EXIT_DATA),
+                "max_steps: 12");
     EXPECT(!strstr(runs_points(run), "\"step\": 12"));
 }
 

@@ -317,6 +317,21 @@ TEST_LIMIT(a_resume_says_that_the_text_has_changed, 120) {
                 "content");
 }
 
+/* Whatever the size of a step was, also over two resumes. */
+TEST_LIMIT(a_resume_in_other_steps_says_that_the_text_has_changed, 120) {
+    const char *config = runs_small_config(12, 4), *run = in_temp("run");
+    const char *sizes[] = {"4 --train_steps 4", "8 --train_steps 6", "2 --train_steps 9",
+                           "4 --train_steps 12", "1 --train_steps 16"};
+    for (int i = 0; i < ARRAY_LEN(sizes); i++) {
+        if (i == 3) change_a_byte(in_temp("text.txt"));
+        RUN_EXPECT(0, runs_words(config, run,
+                                 arena_printf(mem(), "--runner_config.batch_size %s",
+                                              sizes[i])));
+        EXPECT_INT(strstr(said(), "steps have another size now") != NULL, i > 0);
+        EXPECT_INT(strstr(said(), "but other content") != NULL, i == 3);
+    }
+}
+
 /* Also where data have a token outside of the vocabulary, in a batch that no step takes. */
 TEST_LIMIT(a_resume_says_that_a_text_with_a_bad_token_has_changed, 120) {
     const char *config = runs_small_config(4, 4), *run = in_temp("run");
