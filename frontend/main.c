@@ -4,6 +4,7 @@
 #include "frontend/config/key.h"
 #include "frontend/config/options_print.h"
 #include "frontend/launch/launch.h"
+#include "frontend/train/train.h"
 #include "runtime/comm/comm_launcher.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -142,6 +143,7 @@ int main(int argc, char **argv) {
     fill_standard_files();
     signal(SIGXFSZ,
            SIG_IGN); /* a limit to the size of a file is told, like a full disk */
+    if (argc > 1 && command_find(argv[1]) == COMMAND_train) train_hold_signals();
     launch_rank_start();
     if (argc < 2) {
         usage(stderr);

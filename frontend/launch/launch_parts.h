@@ -75,6 +75,8 @@ void launch_report_take(LaunchReport *r, const char *bytes, size_t n);
 void launch_report_idle(LaunchReport *r);
 /* A rank has said that it fails: soon all must have ended. */
 bool launch_report_fatal(const LaunchReport *r);
+/* Every rank has its guard: signals that come now are passed on. */
+bool launch_report_all_started(const LaunchReport *r);
 /* mpirun has ended with this status of waitpid; oom_kills: of this machine during the
  * run, -1 unknown; stopped: the signal that we passed on, 0 none. Prints the block that
  * says why the run failed, if it did, and returns the exit code of the command. */

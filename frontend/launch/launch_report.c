@@ -32,7 +32,7 @@ struct LaunchReport {
     Failure failure[MAX_FAILURES];
     int nfailure;
     int ends;              /* with what all ranks end together; 0: nobody has said so */
-    bool started;          /* a rank has come as far as to say so */
+    int started;           /* ranks that have come as far as to say so */
     bool losing;           /* mpirun has said that a daemon went away */
     const char *lost_host; /* whose, or NULL */
 };
@@ -50,6 +50,10 @@ LaunchReport *launch_report_new(Arena *mem, FILE *out, int ranks, const char *ho
 
 bool launch_report_fatal(const LaunchReport *r) {
     return r->nfailure > 0;
+}
+
+bool launch_report_all_started(const LaunchReport *r) {
+    return r->program || r->started >= r->ranks;
 }
 
 /* ---- lines ---- */
@@ -92,7 +96,7 @@ static bool take_report(LaunchReport *r, const char *text, size_t n) {
     int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
     const Json *ends = json_get(v, "ends");
     if (json_get(v, "pid"))
-        r->started = true;
+        r->started++;
     else if (ends)
         r->ends = (int)json_i64(ends, 1, 255);
     else

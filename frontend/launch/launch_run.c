@@ -35,6 +35,7 @@ typedef struct Run {
     size_t part_at, part_n;
     int status;
     int stopped, stops; /* the first signal to end; how many came */
+    bool asks;          /* the ranks are to be asked to save, once all have started */
     double heard, kill_at, timeout_at, leave_at;
 } Run;
 
@@ -130,8 +131,15 @@ static void kill_by(Run *r, double seconds) {
     r->kill_at = fmin(r->kill_at, clock_seconds() + seconds);
 }
 
+static void ask_to_save(Run *r) {
+    if (!r->asks || !launch_report_all_started(r->report)) return;
+    r->asks = false;
+    if (!r->ended) kill(r->mpirun, SIGUSR1);
+}
+
 /* The first signal asks stator's ranks to save and end, the second to end. mpirun passes
- * SIGUSR1 on; on SIGTERM it ends the ranks itself. */
+ * SIGUSR1 on, but drops it while it starts them, and a process that is no guard yet dies of it; on
+ * SIGTERM it ends the ranks itself. */
 static void pass_signal(Run *r, int sig) {
     if (sig == SIGHUP && r->stopped == SIGPIPE && r->stops == 1) {
         r->stopped = SIGHUP; /* of the terminal to which nothing could be written */
@@ -142,8 +150,11 @@ static void pass_signal(Run *r, int sig) {
         if (!r->stopped) r->stopped = sig;
         r->stops++;
     }
-    if (!r->ended) kill(r->mpirun, soft ? SIGUSR1 : SIGTERM);
-    if (!soft) kill_by(r, end_seconds);
+    r->asks = soft;
+    ask_to_save(r);
+    if (soft) return;
+    if (!r->ended) kill(r->mpirun, SIGTERM);
+    kill_by(r, end_seconds);
 }
 
 static void take_signals(Run *r) {
@@ -171,6 +182,7 @@ static void take_stderr(Run *r) {
         return;
     }
     launch_report_take(r->report, part, (size_t)n);
+    ask_to_save(r);
     r->heard = clock_seconds();
     if (launch_report_fatal(r->report)) kill_by(r, end_seconds);
 }

@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/config.h"
 #include "runtime/store/ckpt_files.h"
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +19,10 @@ const char *run_names_checkpoints(Arena *mem, const char *run) {
 bool has_checkpoints(Arena *mem, const char *folder) {
     CkptEntry *e;
     int n = 0;
-    if (!dir_exists(folder) || ckpt_list(mem, folder, &e, &n) != 0) return false;
+    if (!dir_exists(folder)) return false;
+    int error = ckpt_list(mem, folder, &e, &n);
+    if (error && error != ENOENT)
+        fail(EXIT_CHECKPOINT, "cannot read the folder %s: %s", folder, strerror(error));
     for (int i = 0; i < n; i++)
         if (!e[i].tmp) return true;
     return false;

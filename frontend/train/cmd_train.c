@@ -78,7 +78,6 @@ int cmd_train(int argc, char **argv) {
     Train t = {.mem = arena_new(), .lock_fd = -1, .ckpt_lock_fd = -1};
     t.job.mem = t.mem;
     comm_start();
-    train_hold_signals();
     watch_start(launch_say_hang);
     watch_task("start of the run", -1, false);
     train_plan(&t, argc, argv);

@@ -309,8 +309,8 @@ void report_end(const Train *t);
 void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGPIPE wait from here on, in all threads made later, until
- * train_loop takes them between two steps. */
+/* SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGPIPE wait from here on, in all threads and processes made
+ * later, until train_loop takes them between two steps. */
 void train_hold_signals(void);
 
 #endif

@@ -187,7 +187,9 @@ static pid_t child_of(pid_t parent) {
     FILE *f = fopen(path, "r");
     int child = 0;
     if (!f) test_skip("the kernel does not list the children of a process");
-    EXPECT_INT(fscanf(f, "%d", &child), 1);
+    for (int i = 0; i < 10000 && fscanf(f, "%d", &child) != 1; i++, rewind(f))
+        usleep(1000);
+    EXPECT(child > 0);
     fclose(f);
     return child;
 }
@@ -372,6 +374,33 @@ static void ranks_save(pid_t pid, int sig) {
 
 TEST(a_signal_to_save_reaches_the_ranks) {
     ranks_save(start("save", "-n 2"), SIGUSR1);
+}
+
+/* Whenever it comes: before there are ranks, while they start, before the first step. Launch itself
+ * dies of one that comes before it has begun. */
+TEST_LIMIT(a_signal_while_ranks_start_is_not_lost, 240) {
+    int saved = 0;
+    need_mpirun();
+    for (int ms = 0; ms <= 400; ms += ms < 160 ? 40 : 120) {
+        const char *run = in_temp("run");
+        pid_t pid = stator_start(
+            arena_printf(mem(),
+                         "launch -n 2 train %s/../configs/gpt2-tiny.yaml --output_dir %s "
+                         "--runner_config.max_steps 100000 --context.threads 1 "
+                         "--parallel_config.data_parallel 2",
+                         tests_dir(), run));
+        child_of(pid);
+        usleep((useconds_t)ms * 1000);
+        kill(pid, SIGTERM);
+        int code = stator_wait(pid);
+        EXPECT(code == EXIT_SIGNALLED || (code == -SIGTERM && !file_exists(run)));
+        if (code != EXIT_SIGNALLED) continue;
+        EXPECT(file_exists(path_join(mem(), run, RUN_CHECKPOINTS)));
+        saved++;
+        remove_all(run);
+    }
+    printf("  %d of 7 saved\n", saved);
+    EXPECT(saved >= 3);
 }
 
 /* MPI has threads of its own, which must not take the signal. */
