@@ -104,7 +104,11 @@ static void start(Run *r, TestJob *j) {
     place->pid = fork();
     check(place->pid >= 0);
     r->nrunning++;
-    if (place->pid) return;
+    if (place->pid) {
+        setpgid(place->pid, 0); /* both: who comes first does it */
+        return;
+    }
+    setpgid(0, 0);
     int in = open("/dev/null", O_RDONLY);
     int out = open(words, O_WRONLY | O_CREAT | O_APPEND, 0600);
     check(in >= 0 && out >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 &&
@@ -151,6 +155,7 @@ static double cpu_seconds(const struct rusage *use) {
 /* `use`: of it and of the processes that it has waited for. */
 static void ended(Run *r, Running *place, int status, const struct rusage *use) {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    kill(-place->pid, SIGKILL); /* what it has started and left behind */
     bool skipped = code == TEST_SKIPPED, failed = code != 0 && !skipped;
     TestJob *j = place->job;
     j->seconds = clock_seconds() - place->start;
@@ -202,7 +207,7 @@ static void kill_overdue(Run *r) {
 /* Asked to end: so are the tests, and nothing is left behind. */
 static _Noreturn void give_up(Run *r, int signal_number) {
     for (int i = 0; i < r->places; i++)
-        if (r->running[i].job) kill(r->running[i].pid, SIGTERM);
+        if (r->running[i].job) kill(-r->running[i].pid, SIGTERM);
     while (wait(NULL) > 0) continue;
     remove_tree(r->folder);
     fprintf(stderr, "stator-test: ended by signal %d\n", signal_number);
