@@ -402,6 +402,15 @@ bool text_matches(const char *s, const char *p, const char *end) {
     return p == end;
 }
 
+const char *line_next(const char **at, const char *end, size_t *n) {
+    const char *line = *at;
+    if (line >= end) return NULL;
+    const char *stop = memchr(line, '\n', (size_t)(end - line));
+    *n = (size_t)((stop ? stop : end) - line);
+    *at = stop ? stop + 1 : end;
+    return line;
+}
+
 bool ends_with(const char *s, const char *end) {
     size_t n = strlen(s), m = strlen(end);
     return n >= m && !strcmp(s + n - m, end);

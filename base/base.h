@@ -102,6 +102,17 @@ static inline int64_t align_up(int64_t bytes) {
     return round_up(bytes, BUFFER_ALIGN_BYTES);
 }
 
+/* What spaces and line ends of a text are. */
+static inline bool is_blank_char(char c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+/* The next line of [*at, end) without its '\n', *n bytes; NULL: there is none left. */
+const char *line_next(const char **at, const char *end, size_t *n);
+/* What stands before the i-th of n names in "a, b or c". */
+static inline const char *choice_joint(int i, int n) {
+    return !i ? "" : i < n - 1 ? ", " : " or ";
+}
+
 /* Is `end` all of s, or what it ends with? */
 bool ends_with(const char *s, const char *end);
 /* Does s match the pattern [p, end), in which `*` stands for any letters? */
@@ -221,9 +232,9 @@ typedef struct FileBytes {
     size_t n;
 } FileBytes;
 void files_write(const FileBytes *file, int n, int code);
-/* To be called before long work whose result file_write will write: fails with `code` where the
+/* To be called before long work whose result file_write will write: fails with EXIT_DATA where the
  * folder is missing or cannot be written to, or the path is a folder. */
-void file_check_written(const char *path, int code);
+void file_check_written(const char *path);
 /* Adds all n bytes at the end of the file, which is made if it is not there, and syncs it.
  * Returns 0 or an errno value; on an error the file is as long as it was. */
 int file_append(const char *path, const void *bytes, size_t n);

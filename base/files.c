@@ -131,12 +131,12 @@ void file_write(const char *path, const void *bytes, size_t n, int code) {
     if (error) fail(code, "cannot write %s: %s", path, strerror(error));
 }
 
-void file_check_written(const char *path, int code) {
+void file_check_written(const char *path) {
     char folder[4096] = ".";
     const char *slash = strrchr(path, '/');
     if (slash) snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
     int error = access(folder, W_OK) ? errno : dir_exists(path) ? EISDIR : 0;
-    if (error) fail(code, "cannot write %s: %s", path, strerror(error));
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
 }
 
 int file_append(const char *path, const void *bytes, size_t n) {

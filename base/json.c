@@ -151,14 +151,15 @@ static void parse_number(Parser *p, Json *v) {
 
 /* Structure. */
 
-static int compare_keys(const char *a, uint32_t an, const char *b, uint32_t bn) {
-    if (an != bn) return an < bn ? -1 : 1;
-    return memcmp(a, b, an);
+static int compare_keys(const void *a, const void *b) {
+    const Json *x = *(const Json *const *)a, *y = *(const Json *const *)b;
+    if (x->key_length != y->key_length) return x->key_length < y->key_length ? -1 : 1;
+    return memcmp(x->key, y->key, x->key_length);
 }
 
 static int compare_members(const void *a, const void *b) {
     const Json *x = *(const Json *const *)a, *y = *(const Json *const *)b;
-    int order = compare_keys(x->key, x->key_length, y->key, y->key_length);
+    int order = compare_keys(a, b);
     return order ? order : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
@@ -169,8 +170,8 @@ static void close_object(Parser *p, Json *v) {
     for (const Json *e = v->first; e; e = e->next) v->by_key[n++] = e;
     if (n > 1) qsort(v->by_key, (size_t)n, sizeof *v->by_key, compare_members);
     for (int i = 1; i < n; i++) {
-        const Json *a = v->by_key[i - 1], *b = v->by_key[i];
-        if (compare_keys(a->key, a->key_length, b->key, b->key_length) == 0)
+        const Json *b = v->by_key[i];
+        if (compare_keys(&v->by_key[i - 1], &b) == 0)
             json_fail(b, "keep one of the two", "key '%.200s' is there twice", b->key);
     }
 }
@@ -279,8 +280,7 @@ const Json *json_parse_line(Arena *mem, const char *name, int line, const char *
     *source =
         (JsonSource){arena_strdup(mem, name), bytes, (uint32_t)n, line - 1, code, mem};
     Parser p = {.source = source, .mem = mem, .in = {.s = bytes, .n = n}};
-    static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with it */
-    if (n >= 3 && !memcmp(bytes, mark, 3)) p.in.at = 3;
+    p.in.at = utf8_mark(bytes, n); /* some editors begin a file with it */
     json_scan_space(&p.in);
     const Json *root = parse_value(&p, NULL, 0);
     json_scan_space(&p.in);
@@ -313,22 +313,12 @@ static _Noreturn void wrong_kind(const Json *v, const char *wanted) {
 }
 
 const Json *json_get(const Json *v, const char *key) {
-    if (v->kind != JSON_OBJECT) return NULL;
     size_t length = strlen(key);
-    int low = 0, high = v->n;
-    while (low < high) {
-        int mid = low + (high - low) / 2;
-        const Json *e = v->by_key[mid];
-        int order = length > UINT32_MAX
-                        ? -1
-                        : compare_keys(e->key, e->key_length, key, (uint32_t)length);
-        if (order == 0) return e;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    if (v->kind != JSON_OBJECT || length > UINT32_MAX) return NULL;
+    Json want = {.key = key, .key_length = (uint32_t)length};
+    const Json *at = &want, **found = bsearch(&at, v->by_key, (size_t)v->n,
+                                              sizeof *v->by_key, compare_keys);
+    return found ? *found : NULL;
 }
 
 const Json *json_need(const Json *v, const char *key) {

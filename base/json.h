@@ -81,5 +81,9 @@ char *json_raw(Arena *mem, const Json *v);
 void json_write_string(Text *t, const char *s);
 void json_write_bytes(Text *t, const char *s, size_t n);
 void json_write_double(Text *t, double d);
+/* A member of an object; `before` is what separates it from the one before. */
+void json_add_text(Text *t, const char *before, const char *key, const char *v);
+void json_add_double(Text *t, const char *before, const char *key, double v);
+void json_add_bool(Text *t, const char *before, const char *key, bool v);
 
 #endif

@@ -53,3 +53,17 @@ void json_write_double(Text *t, double d) {
     }
     text_add_bytes(t, buffer, strlen(buffer));
 }
+
+void json_add_text(Text *t, const char *before, const char *key, const char *v) {
+    text_add(t, "%s\"%s\": ", before, key);
+    json_write_string(t, v);
+}
+
+void json_add_double(Text *t, const char *before, const char *key, double v) {
+    text_add(t, "%s\"%s\": ", before, key);
+    json_write_double(t, v);
+}
+
+void json_add_bool(Text *t, const char *before, const char *key, bool v) {
+    text_add(t, "%s\"%s\": %s", before, key, v ? "true" : "false");
+}

@@ -4,6 +4,12 @@
 #define STATOR_UTF8_H
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+/* Bytes of the byte order mark that s[n] begins with: 3, or 0 without one. */
+static inline size_t utf8_mark(const char *s, size_t n) {
+    return n >= 3 && !memcmp(s, "\xEF\xBB\xBF", 3) ? 3 : 0;
+}
 
 /* The byte behind a lead byte of two or more: some leads allow fewer. */
 static inline int utf8_second_fits(unsigned char lead, unsigned char second) {

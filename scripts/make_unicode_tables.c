@@ -6,12 +6,12 @@
  * The tables for NFC have the characters of Unicode 9.0 alone: those that the library
  * `tokenizers` normalizes. Of these no later version changes anything. Classes are \p{L} (Lu Ll
  * Lt Lm Lo), \p{N} (Nd Nl No), and \w as UTS 18, annex C, has it: Alphabetic, M, Nd, Pc and
- * Join_Control. */
+ * Join_Control; written are those that are no letters. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CODE_POINTS = 0x110000, RANGES_A_LINE = 4, PAIRS_A_LINE = 3 };
+enum { CODE_POINTS = 0x110000, RANGES_A_LINE = 4, PAIRS_A_LINE = 3, OTHERS_A_LINE = 11 };
 
 static unsigned char is_letter[CODE_POINTS], is_number[CODE_POINTS], is_word[CODE_POINTS];
 static unsigned char combining[CODE_POINTS], excluded[CODE_POINTS];
@@ -121,7 +121,38 @@ static void write_classes(void) {
            "typedef struct UnicodeRange {\n    uint32_t first, last;\n} UnicodeRange;\n");
     write_ranges("unicode_letters", is_letter);
     write_ranges("unicode_numbers", is_number);
-    write_ranges("unicode_words", is_word);
+    for (unsigned c = 0; c < CODE_POINTS; c++) is_word[c] &= !is_letter[c];
+    write_ranges("unicode_other_words", is_word);
+}
+
+static int becomes_one(unsigned c) {
+    return first_of[c] && !second_of[c];
+}
+
+static void write_runs(void) {
+    printf("\n};\n\nstatic const NfcRun nfc_runs[] = {");
+    int n = 0;
+    for (unsigned c = 0; c < CODE_POINTS; c++) {
+        unsigned first = c;
+        while (c < CODE_POINTS && becomes_one(c)) c++;
+        if (c > first)
+            printf("%s{0x%04X, %u},", n++ % RANGES_A_LINE ? " " : "\n    ", first,
+                   c - first);
+    }
+    printf("\n};\n\nstatic const uint32_t nfc_others[] = {");
+    n = 0;
+    for (unsigned c = 0; c < CODE_POINTS; c++)
+        if (becomes_one(c))
+            printf("%s0x%04X,", n++ % OTHERS_A_LINE ? " " : "\n    ", first_of[c]);
+}
+
+static void write_pairs(const char *name, int alone) {
+    printf("\n};\n\nstatic const NfcPair %s[] = {", name);
+    int n = 0;
+    for (unsigned c = 0; c < CODE_POINTS; c++)
+        if (second_of[c] && excluded[c] == alone)
+            printf("%s{0x%04X, 0x%04X, 0x%04X},", n++ % PAIRS_A_LINE ? " " : "\n    ", c,
+                   first_of[c], second_of[c]);
 }
 
 static void write_nfc(void) {
@@ -134,9 +165,13 @@ static void write_nfc(void) {
         "/* first and last code point, their combining class (0 is left out) */\n"
         "typedef struct NfcClass {\n    uint32_t first, last;\n    uint8_t combining;\n"
         "} NfcClass;\n\n"
-        "/* A code point and what it is made of; second 0: of one. `alone`: the two are "
-        "not\n * put together again. */\n"
-        "typedef struct NfcPair {\n    uint32_t code, first, second, alone;\n"
+        "/* `n` code points from `first` on: each becomes one other, the next of "
+        "nfc_others. "
+        "*/\n"
+        "typedef struct NfcRun {\n    uint32_t first, n;\n} NfcRun;\n\n"
+        "/* A code point and the two that it is made of; those of nfc_alone are not put "
+        "together\n * again. */\n"
+        "typedef struct NfcPair {\n    uint32_t code, first, second;\n"
         "} NfcPair;\n\nstatic const NfcClass nfc_classes[] = {");
     int n = 0;
     for (unsigned c = 0; c < CODE_POINTS; c++) {
@@ -146,12 +181,9 @@ static void write_nfc(void) {
         printf("%s{0x%04X, 0x%04X, %d},", n++ % PAIRS_A_LINE ? " " : "\n    ", first, c,
                combining[first]);
     }
-    printf("\n};\n\nstatic const NfcPair nfc_pairs[] = {");
-    n = 0;
-    for (unsigned c = 0; c < CODE_POINTS; c++)
-        if (first_of[c])
-            printf("%s{0x%04X, 0x%04X, 0x%04X, %d},", n++ % 2 ? " " : "\n    ", c,
-                   first_of[c], second_of[c], excluded[c]);
+    write_runs();
+    write_pairs("nfc_pairs", 0);
+    write_pairs("nfc_alone", 1);
     printf("\n};\n");
 }
 

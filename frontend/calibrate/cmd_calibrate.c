@@ -158,11 +158,11 @@ int cmd_calibrate(int argc, char **argv) {
     if (!path) path = "machine.yaml";
     int code;
     if (list) {
-        file_check_written(path, EXIT_DATA);
+        file_check_written(path);
         code = measure_each(mem, o, list, path);
     } else {
         comm_start();
-        if (comm_rank() == 0) file_check_written(path, EXIT_DATA);
+        if (comm_rank() == 0) file_check_written(path);
         code = measure(mem, o, path);
         comm_end();
     }

@@ -16,7 +16,7 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
     const Setting *s = &cfg->state->settings[k];
     Arena *a = cfg->state->mem;
     if (!s->value || key->cat == CAT_WORKS || key->cat == CAT_MAPPED) return;
-    if (key->kind == KIND_TREE && key->cat == CAT_NOT_YET) {
+    if (key->kind == KIND_Tree && key->cat == CAT_NOT_YET) {
         if (!tree_asks(s->value)) return;
         fail_at(EXIT_CONFIG, s->value->at, NULL, "%s is not there yet: %s; leave it out",
                 s->name, key->why);
@@ -55,18 +55,27 @@ static void note_mapped(Config *cfg, const Config *defaults, int k) {
         config_note(cfg, key->path, "%s: %s", s->name, key->why);
 }
 
-/* As config.json of a Hugging Face folder says what a model is, and what it has then. */
+const char *const hf_types[HF_TYPES] = {
+    [HF_GPT2] = "gpt2",   [HF_LLAMA] = "llama", [HF_MISTRAL] = "mistral",
+    [HF_QWEN2] = "qwen2", [HF_QWEN3] = "qwen3", [HF_NEOX] = "gpt_neox"};
+const char *const hf_classes[HF_TYPES] = {
+    [HF_GPT2] = "GPT2LMHeadModel",       [HF_LLAMA] = "LlamaForCausalLM",
+    [HF_MISTRAL] = "MistralForCausalLM", [HF_QWEN2] = "Qwen2ForCausalLM",
+    [HF_QWEN3] = "Qwen3ForCausalLM",     [HF_NEOX] = "GPTNeoXForCausalLM"};
+
+/* What a model of such a type has. */
 static const struct {
-    const char *type, *architecture;
     ModelType model;
     bool qkv_bias, qk_norm;
     int64_t head_dim; /* 0: as wide as the heads share out */
-} known_models[] = {{"gpt2", "GPT2LMHeadModel", MODEL_GPT2, true, false, 0},
-                    {"llama", "LlamaForCausalLM", MODEL_LLAMA, false, false, 0},
-                    {"mistral", "MistralForCausalLM", MODEL_LLAMA, false, false, 0},
-                    {"qwen2", "Qwen2ForCausalLM", MODEL_LLAMA, true, false, 0},
-                    {"qwen3", "Qwen3ForCausalLM", MODEL_LLAMA, false, true, 128},
-                    {"gpt_neox", "GPTNeoXForCausalLM", MODEL_NEOX, true, false, 0}};
+} known_models[HF_TYPES] = {
+    [HF_GPT2] = {MODEL_GPT2, true, false, 0},
+    [HF_LLAMA] = {MODEL_LLAMA, false, false, 0},
+    [HF_MISTRAL] = {MODEL_LLAMA, false, false, 0},
+    [HF_QWEN2] = {MODEL_LLAMA, true, false, 0},
+    [HF_QWEN3] = {MODEL_LLAMA, false, true, 128},
+    [HF_NEOX] = {MODEL_NEOX, true, false, 0},
+};
 
 /* The configuration, and its row of known_models, -1: the words are not given. */
 typedef struct Known {
@@ -74,11 +83,9 @@ typedef struct Known {
     int row;
 } Known;
 
-static int known_row(const char *type, const char *architecture) {
-    for (int i = 0; i < ARRAY_LEN(known_models); i++)
-        if (!strcmp(type ? type : architecture,
-                    type ? known_models[i].type : known_models[i].architecture))
-            return i;
+static int known_row(const char *const names[HF_TYPES], const char *word) {
+    for (int i = 0; i < HF_TYPES; i++)
+        if (!strcmp(word, names[i])) return i;
     return -1;
 }
 
@@ -91,7 +98,7 @@ static void find_known_model(void *context) {
     const char *word[] = {type[0] ? type : NULL, classes.n ? classes.items[0] : NULL};
     for (int i = 0; i < ARRAY_LEN(word); i++) {
         if (!word[i]) continue;
-        int row = known_row(i ? NULL : word[i], word[i]);
+        int row = known_row(i ? hf_classes : hf_types, word[i]);
         if (row < 0)
             config_refuse(k->cfg, path[i], NULL,
                           "gpt2, llama, mistral, qwen2, qwen3 and gpt_neox are",
@@ -150,7 +157,7 @@ static void try_key(Building *b, void (*f)(void *)) {
     const Key *key = &key_table[b->k];
     if (s->broken[b->k] || config_try(s, f, b)) return;
     s->broken[b->k] = true;
-    if (key->kind != KIND_TREE) key_store_text(s->mem, key, key->def, b->cfg);
+    if (key->kind != KIND_Tree) key_store_text(s->mem, key, key->def, b->cfg);
 }
 
 static Config *build(ConfigState *state) {
@@ -158,7 +165,7 @@ static Config *build(ConfigState *state) {
     b.cfg->state = state;
     for (b.k = 0; b.k < N_KEYS; b.k++) {
         const Key *key = &key_table[b.k];
-        if (key->kind == KIND_TREE) continue;
+        if (key->kind == KIND_Tree) continue;
         key_store_text(state->mem, key, key->def, b.defaults);
         key_store_text(state->mem, key, key->def, b.cfg);
         if (state->settings[b.k].value) try_key(&b, store_value);

@@ -85,9 +85,9 @@ bool config_resumes(const Config *cfg);
  * load_checkpoint, where config_resumes; "": nothing. */
 const char *config_resume_else(const Config *cfg);
 
-/* A size as it is written, and in the steps of 1000 that messages count in: "31GB (33.3 GB in
- * steps of 1000)". */
-const char *config_size(const Config *cfg, const char *path);
+/* context.max_device_memory as it is written, and in the steps of 1000 that messages count in:
+ * "31GB (33.3 GB in steps of 1000)". */
+const char *config_memory_limit(const Config *cfg);
 /* Steps of warm-up that lr_schedule.warmup_ratio makes of `total`: rounded down, as in
  * MindFormers. */
 int64_t config_warmup_of(const Config *cfg, int64_t total);
@@ -107,8 +107,5 @@ void config_print_run(const Config *cfg, const char *from, Text *out);
  * are called so, by any of their names and with as many of their sections as are given; or the
  * list of sections when NULL. False if there is nothing of that name. */
 bool config_help(FILE *out, const char *word);
-
-/* The reference page docs/keys.md, made from the key table. */
-void config_write_docs(FILE *out);
 
 #endif

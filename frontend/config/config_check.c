@@ -4,12 +4,8 @@
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
 
-static bool given(const Config *cfg, const char *path) {
-    return config_given(cfg, path);
-}
-
 static void check_model_source(const Config *cfg) {
-    if (given(cfg, "model.arch.type") &&
+    if (config_given(cfg, "model.arch.type") &&
         (int)cfg->model_arch_type != (int)cfg->model_type)
         config_check_agree(cfg, "model.arch.type", MODEL "type");
     if (!cfg->model_file[0]) return;
@@ -17,7 +13,7 @@ static void check_model_source(const Config *cfg) {
         const char *path = key_table[k].path;
         bool describes =
             !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
-        if (describes && given(cfg, path))
+        if (describes && config_given(cfg, path))
             config_refuse(cfg, path, NULL, "keep model.file or model.model_config",
                           "%s is given together with model.file, which is a whole model",
                           path);
@@ -28,14 +24,14 @@ static void check_heads(const Config *c) {
     long long h = c->model_hidden_size, heads = c->model_num_heads;
     long long width = c->model_head_dim;
     long long turned = (long long)((double)width * c->model_rotary_percent);
-    if (!config_has_source(c) && !given(c, MODEL "head_dim") && h % heads)
+    if (!config_has_source(c) && !config_given(c, MODEL "head_dim") && h % heads)
         config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
                       "hidden_size must be a multiple of num_heads",
                       "%lld heads do not divide hidden_size %lld", heads, h);
     if (c->model_position_embedding_type == POSITION_ROPE && !config_has_source(c) &&
         turned % 2)
         config_refuse(
-            c, given(c, MODEL "head_dim") ? MODEL "head_dim" : MODEL "num_heads",
+            c, config_given(c, MODEL "head_dim") ? MODEL "head_dim" : MODEL "num_heads",
             MODEL "hidden_size", "rotary positions turn pairs of numbers",
             "of a head's %lld numbers rotary positions turn %lld, an odd number", width,
             turned);
@@ -60,7 +56,8 @@ static void check_behind_norms(const Config *c) {
 }
 
 static void check_window(const Config *c) {
-    if (given(c, MODEL "sliding_window") && given(c, MODEL "fa_config.pre_tokens") &&
+    if (config_given(c, MODEL "sliding_window") &&
+        config_given(c, MODEL "fa_config.pre_tokens") &&
         c->model_sliding_window - 1 != c->model_fa_pre_tokens)
         config_refuse(c, MODEL "fa_config.pre_tokens", MODEL "sliding_window",
                       "keep one of the two; sliding_window counts the query's own key",
@@ -72,7 +69,7 @@ static void check_window(const Config *c) {
 
 static void check_tied(const Config *c) {
     const char *untie = MODEL "untie_embeddings_and_output_weights";
-    if (given(c, untie) && given(c, MODEL "tie_word_embeddings") &&
+    if (config_given(c, untie) && config_given(c, MODEL "tie_word_embeddings") &&
         c->model_tie_word_embeddings == c->model_untie_embeddings_and_output_weights)
         config_refuse(
             c, untie, MODEL "tie_word_embeddings", "keep one of the two",
@@ -81,7 +78,7 @@ static void check_tied(const Config *c) {
 
 static void check_residual(const Config *c) {
     const char *type = MODEL "residual_dtype", *wide = MODEL "fp32_residual_connection";
-    bool both = given(c, type) && given(c, wide);
+    bool both = config_given(c, type) && config_given(c, wide);
     if (both &&
         c->model_fp32_residual_connection != (c->model_residual_dtype == FLOAT_32))
         config_refuse(
@@ -140,7 +137,7 @@ static void check_bias(const Config *c) {
 }
 
 static void check_length(const Config *c) {
-    if (given(c, "train_dataset.seq_length") &&
+    if (config_given(c, "train_dataset.seq_length") &&
         c->train_dataset_seq_length != c->model_seq_length)
         config_refuse(c, "train_dataset.seq_length", MODEL "seq_length", "leave it out",
                       "train_dataset.seq_length %lld is not the model's seq_length %lld",
@@ -182,7 +179,7 @@ static void check_first_rate(const Config *c) {
 }
 
 static void check_ratio(const Config *c) {
-    if (given(c, "lr_schedule.warmup_steps") && c->lr_schedule_warmup_ratio > 0)
+    if (config_given(c, "lr_schedule.warmup_steps") && c->lr_schedule_warmup_ratio > 0)
         config_refuse(c, "lr_schedule.warmup_ratio", "lr_schedule.warmup_steps",
                       "keep one of the two",
                       "warmup_ratio is given together with warmup_steps");

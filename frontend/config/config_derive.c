@@ -6,10 +6,6 @@
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
 
-static bool given(const Config *cfg, const char *path) {
-    return config_given(cfg, path);
-}
-
 /* Those of noop_layers do not exist. */
 static int64_t layers_left(const Config *c) {
     return MAX(c->model_num_layers - c->parallel_config_noop_layers.n, 1);
@@ -28,7 +24,7 @@ static int64_t ffn_size(const Config *c) {
     int64_t gated = c->model_hidden_size * 8 / 3 / 64 * 64;
     bool multiple = c->model_multiple_of || c->model_ffn_dim_multiplier > 0;
     if (c->model_hidden_act == ACT_SWIGLU && multiple) return ffn_multiple(c);
-    if (c->model_hidden_act == ACT_SWIGLU && !given(c, MODEL "expand_ratio"))
+    if (c->model_hidden_act == ACT_SWIGLU && !config_given(c, MODEL "expand_ratio"))
         return MAX(gated, 64);
     return llround((double)c->model_hidden_size * c->model_expand_ratio);
 }
@@ -36,7 +32,8 @@ static int64_t ffn_size(const Config *c) {
 /* pre_tokens is another way to say it. More than a sequence has is no window. */
 static int64_t sliding_window(const Config *c) {
     int64_t before = c->model_fa_pre_tokens;
-    if (given(c, MODEL "sliding_window") || !given(c, MODEL "fa_config.pre_tokens"))
+    if (config_given(c, MODEL "sliding_window") ||
+        !config_given(c, MODEL "fa_config.pre_tokens"))
         return c->model_sliding_window;
     int64_t positions =
         config_has_source(c) ? INT32_MAX : c->model_max_position_embeddings;
@@ -48,8 +45,10 @@ static void derive_forms(Config *c) {
     static const char *const tied[] = {MODEL "tie_word_embeddings",
                                        MODEL "untie_embeddings_and_output_weights"};
     bool untied = c->model_untie_embeddings_and_output_weights;
-    if (given(c, tied[1]) && !given(c, tied[0])) c->model_tie_word_embeddings = !untied;
-    if (given(c, MODEL "residual_dtype") && !given(c, MODEL "fp32_residual_connection"))
+    if (config_given(c, tied[1]) && !config_given(c, tied[0]))
+        c->model_tie_word_embeddings = !untied;
+    if (config_given(c, MODEL "residual_dtype") &&
+        !config_given(c, MODEL "fp32_residual_connection"))
         c->model_fp32_residual_connection = c->model_residual_dtype == FLOAT_32;
     if (!c->model_head_dim) c->model_head_dim = c->model_hidden_size / c->model_num_heads;
 }
@@ -59,7 +58,7 @@ static void derive_shape(void *context) {
     derive_forms(c);
     if (!c->train_dataset_seq_length)
         c->train_dataset_seq_length = c->train_dataset_data_loader_seq_length;
-    if (!given(c, MODEL "seq_length") && c->train_dataset_seq_length)
+    if (!config_given(c, MODEL "seq_length") && c->train_dataset_seq_length)
         c->model_seq_length = c->train_dataset_seq_length;
     if (!c->train_dataset_seq_length) c->train_dataset_seq_length = c->model_seq_length;
     if (!c->model_max_position_embeddings)
@@ -67,17 +66,17 @@ static void derive_shape(void *context) {
     c->model_sliding_window = sliding_window(c);
     if (!c->model_n_kv_heads) c->model_n_kv_heads = c->model_num_heads;
     if (!c->model_ffn_hidden_size) c->model_ffn_hidden_size = ffn_size(c);
-    if (!given(c, MODEL "eos_token") && c->model_eos_token >= c->model_vocab_size)
+    if (!config_given(c, MODEL "eos_token") && c->model_eos_token >= c->model_vocab_size)
         c->model_eos_token = -1;
-    if (c->model_add_bias_linear && !given(c, MODEL "add_qkv_bias"))
+    if (c->model_add_bias_linear && !config_given(c, MODEL "add_qkv_bias"))
         c->model_add_qkv_bias = true;
-    if (!given(c, MODEL "out_proj_has_bias"))
+    if (!config_given(c, MODEL "out_proj_has_bias"))
         c->model_out_proj_has_bias = c->model_add_bias_linear;
-    if (!given(c, MODEL "hidden_dropout_prob"))
+    if (!config_given(c, MODEL "hidden_dropout_prob"))
         c->model_hidden_dropout_prob = c->model_dropout_prob;
-    if (!given(c, MODEL "embedding_init_std"))
+    if (!config_given(c, MODEL "embedding_init_std"))
         c->model_embedding_init_std = c->model_initializer_range;
-    if (!given(c, MODEL "output_init_std"))
+    if (!config_given(c, MODEL "output_init_std"))
         c->model_output_init_std =
             c->model_initializer_range / sqrt(2.0 * (double)layers_left(c));
 }
@@ -86,16 +85,16 @@ static void derive_shape(void *context) {
 static void derive_start(void *context) {
     Config *cfg = context;
     const char *load = cfg->resume_or_finetune_checkpoint;
-    bool others = load[0] || given(cfg, "init_from");
+    bool others = load[0] || config_given(cfg, "init_from");
     if (cfg->run_mode == RUN_FINETUNE && !others)
         cfg->init_from = cfg->pretrained_model_dir;
     if (!load[0]) return;
     if (config_resume_else(cfg)[0]) {
-        if (!given(cfg, "resume")) cfg->resume = load;
+        if (!config_given(cfg, "resume")) cfg->resume = load;
         if (strcmp(cfg->resume, "auto") != 0)
             config_check_agree(cfg, "resume", "resume_or_finetune_checkpoint");
     } else {
-        if (!given(cfg, "init_from")) cfg->init_from = load;
+        if (!config_given(cfg, "init_from")) cfg->init_from = load;
         config_check_agree(cfg, "init_from", "resume_or_finetune_checkpoint");
     }
 }
@@ -104,8 +103,8 @@ static void derive_start(void *context) {
 static bool precedes(Config *cfg, const char *path, const char *other) {
     Arena *mem = cfg->state->mem;
     const char *value = config_value(cfg, mem, path);
-    if (!given(cfg, path)) return false;
-    if (given(cfg, other) && strcmp(value, config_value(cfg, mem, other)) != 0)
+    if (!config_given(cfg, path)) return false;
+    if (config_given(cfg, other) && strcmp(value, config_value(cfg, mem, other)) != 0)
         config_note(cfg, other, "%s is not used: %s %s takes precedence", other, path,
                     value);
     return true;
@@ -115,9 +114,9 @@ static void derive_batch(Config *cfg) {
     const char *micro = "parallel_config.micro_batch_num";
     if (!precedes(cfg, "runner_config.batch_size", "train_dataset.batch_size"))
         cfg->runner_config_batch_size = cfg->train_dataset_batch_size;
-    if (!given(cfg, "parallel_config.pipeline_stage"))
+    if (!config_given(cfg, "parallel_config.pipeline_stage"))
         cfg->parallel_config_pipeline_stage = cfg->parallel_pipeline_stages;
-    if (!given(cfg, micro)) {
+    if (!config_given(cfg, micro)) {
         cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
         micro = "parallel.grad_accumulation_step";
     }
@@ -140,7 +139,7 @@ static void note_meanings(Config *cfg) {
                     "optimizer.eps is 0: the step of a number whose gradients have all "
                     "been 0, as of a token that is not in the data, is 0/0");
     if (cfg->optimizer_weight_decay_incr_style != WD_CONSTANT &&
-        given(cfg, "optimizer.weight_decay"))
+        config_given(cfg, "optimizer.weight_decay"))
         config_note(cfg, "optimizer.weight_decay",
                     "optimizer.weight_decay is not used: it goes from start_weight_decay "
                     "to end_weight_decay");
@@ -162,11 +161,12 @@ static void derive_schedule(Config *cfg) {
     if (!precedes(cfg, "lr_schedule.learning_rate", "optimizer.learning_rate"))
         cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
     if (cfg->lr_schedule_type == LR_COSINE_WITH_RESTARTS &&
-        !given(cfg, "lr_schedule.num_cycles"))
+        !config_given(cfg, "lr_schedule.num_cycles"))
         cfg->lr_schedule_num_cycles = 1;
     if (cfg->lr_schedule_total_steps < 0 && cfg->runner_config_max_steps >= 0)
         cfg->lr_schedule_total_steps = cfg->runner_config_max_steps;
-    if (!given(cfg, "lr_schedule.warmup_steps") && cfg->lr_schedule_total_steps > 0)
+    if (!config_given(cfg, "lr_schedule.warmup_steps") &&
+        cfg->lr_schedule_total_steps > 0)
         cfg->lr_schedule_warmup_steps =
             config_warmup_of(cfg, cfg->lr_schedule_total_steps);
     note_warmup(cfg);
@@ -194,17 +194,17 @@ static void derive_betas(void *context) {
     static const char *const beta[] = {"optimizer.beta1", "optimizer.beta2"};
     const Setting *s = &cfg->state->settings[key_find("optimizer.betas")];
     TextList l = cfg->optimizer_betas;
-    if (!given(cfg, "optimizer.betas") || !l.n) return;
+    if (!config_given(cfg, "optimizer.betas") || !l.n) return;
     if (l.n != ARRAY_LEN(beta))
         config_refuse(cfg, "optimizer.betas", NULL, "[0.9, 0.95]",
                       "betas has %d numbers, not two", l.n);
     for (int i = 0; i < l.n; i++)
-        if (given(cfg, beta[i]) &&
+        if (config_given(cfg, beta[i]) &&
             config_height(cfg, beta[i]) > config_height(cfg, "optimizer.betas"))
             return split_betas(cfg, beta, &l);
     for (int i = 0; i < l.n; i++) {
         YamlNode *number = yaml_scalar(cfg->state->mem, l.items[i], s->value->at);
-        if (given(cfg, beta[i]))
+        if (config_given(cfg, beta[i]))
             config_refuse(cfg, "optimizer.betas", beta[i], "keep one of the two",
                           "%s is given together with optimizer.betas", beta[i]);
         key_store(cfg->state->mem, &key_table[key_find(beta[i])], "optimizer.betas",
@@ -236,13 +236,13 @@ static void derive_run(void *context) {
     Config *cfg = context;
     derive_batch(cfg);
     derive_data(cfg);
-    if (!given(cfg, "runner_wrapper.hysteresis") &&
-        given(cfg, "runner_wrapper.scale_sense.type"))
+    if (!config_given(cfg, "runner_wrapper.hysteresis") &&
+        config_given(cfg, "runner_wrapper.scale_sense.type"))
         cfg->runner_wrapper_hysteresis = 1;
     if (!precedes(cfg, "runner_config.log_interval",
                   "callbacks.MFLossMonitor.per_print_times"))
         cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
-    if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
+    if (!config_given(cfg, "dump_ir") && cfg->context_save_graphs)
         cfg->dump_ir = cfg->context_save_graphs_path;
     note_meanings(cfg);
     derive_schedule(cfg);

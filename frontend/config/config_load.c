@@ -117,7 +117,7 @@ static void read_entry(void *context) {
     const char *path = prefix[0] ? arena_printf(e->ld->mem, "%s.%s", prefix, key) : key;
     bool holds_keys = value->kind == NODE_MAP || yaml_is_null(value);
     int k = key_find(path);
-    bool tree = k >= 0 && key_table[k].kind == KIND_TREE;
+    bool tree = k >= 0 && key_table[k].kind == KIND_Tree;
     /* scale_sense is a number, or a section */
     if (holds_keys && !tree && key_is_section(path)) k = -1;
     if (k >= 0) {
@@ -372,7 +372,7 @@ void config_read_text(ConfigState *s, const char *name, const char *text, size_t
 static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
                                   SourcePos at) {
     YamlNode *scalar = yaml_scalar(a, value, at);
-    bool list = key->kind == KIND_INT_LIST || key->kind == KIND_TEXT_LIST;
+    bool list = key->kind == KIND_IntList || key->kind == KIND_TextList;
     if (!list || yaml_is_null(scalar)) return scalar;
     const char *text = value[0] == '[' ? value : arena_printf(a, "[%s]", value);
     YamlNode *node = yaml_parse(a, at.file, text, strlen(text));
@@ -399,7 +399,7 @@ static void set_flag(ConfigState *s, const char *path, const char *value, Source
         fail_at(EXIT_CONFIG, at, arena_printf(s->mem, "--%s.KEY VALUE", path),
                 "%s is a section of keys", path);
     if (k < 0) unknown_key(s->mem, path, at);
-    if (!value && key_table[k].kind == KIND_BOOL) value = "True";
+    if (!value && key_table[k].kind == KIND_Bool) value = "True";
     if (!value)
         fail_at(EXIT_CONFIG, at,
                 "in a shell script: \"${ARRAY[@]}\" expands to all words, $ARRAY to one",

@@ -131,7 +131,7 @@ const char *config_idle(const Config *c, const char *path) {
 static bool asks(const Config *cfg, int k) {
     const Key *key = &key_table[k];
     if (!cfg->state->settings[k].value) return false;
-    if (key->kind != KIND_BOOL) return true;
+    if (key->kind != KIND_Bool) return true;
     return strcmp(key_text(cfg->state->mem, key, cfg, false), key->def) != 0;
 }
 

@@ -114,13 +114,13 @@ int64_t config_warmup_of(const Config *cfg, int64_t total) {
     return (int64_t)(cfg->lr_schedule_warmup_ratio * (double)total);
 }
 
-const char *config_size(const Config *cfg, const char *path) {
-    const int k = known(path);
+const char *config_memory_limit(const Config *cfg) {
+    const char *path = "context.max_device_memory";
     Arena *a = cfg->state->mem;
-    const YamlNode *value = cfg->state->settings[k].value;
-    int64_t bytes = *(const int64_t *)((const char *)cfg + key_table[k].offset);
+    const YamlNode *value = cfg->state->settings[known(path)].value;
     const char *text = value ? value->text : config_value(cfg, a, path);
-    return arena_printf(a, "%s (%s in steps of 1000)", text, human((double)bytes, "B").s);
+    return arena_printf(a, "%s (%s in steps of 1000)", text,
+                        human((double)cfg->context_max_device_memory, "B").s);
 }
 
 int config_height(const Config *cfg, const char *path) {

@@ -56,6 +56,19 @@ bool config_of_flag(SourcePos at);
  * it messages say that it is of the command line. */
 char *config_flag_from(Arena *a, SourcePos at);
 
+/* What config.json of a Hugging Face folder says a model is: its model_type, and the one of
+ * architectures. */
+typedef enum HfType {
+    HF_GPT2,
+    HF_LLAMA,
+    HF_MISTRAL,
+    HF_QWEN2,
+    HF_QWEN3,
+    HF_NEOX,
+    HF_TYPES
+} HfType;
+extern const char *const hf_types[HF_TYPES], *const hf_classes[HF_TYPES];
+
 /* A line about each of the keys that were added since; of many one line that names them. */
 void config_add_needless(Config *cfg, int key, const char *why);
 void config_note_needless(Config *cfg);
@@ -84,6 +97,12 @@ int config_height(const Config *cfg, const char *path);
  * and a file that of what its base files say: that is not given any more. To be called when values
  * are stored and nothing is derived from them. */
 void config_displace(Config *cfg);
+
+/* Of a key for people: its top-level section, "run" outside of sections; what happens to it; and
+ * what it takes, "a whole number, at least 1". */
+void config_section_name(const char *path, char name[64]);
+const char *config_category_text(Arena *a, const Key *key);
+const char *config_values_text(Arena *a, const Key *key);
 
 /* Is ZeRO asked for? optimizer_shard says so; where it is not given, a level of its own does. */
 bool config_wants_shards(const Config *c);

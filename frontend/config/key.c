@@ -12,28 +12,17 @@
 #define REFUSED(why)   CAT_REFUSED, why
 #define NOT_YET(what)  CAT_NOT_YET, what
 
-enum {
-    KIND_Bool = KIND_BOOL,
-    KIND_Int = KIND_INT,
-    KIND_Float = KIND_FLOAT,
-    KIND_Text = KIND_TEXT,
-    KIND_Memory = KIND_MEMORY,
-    KIND_IntList = KIND_INT_LIST,
-    KIND_IntTable = KIND_INT_TABLE,
-    KIND_TextList = KIND_TEXT_LIST
-};
-
 const Key key_table[N_KEYS] = {
 #define KEY(path, field, type, def, range, cat_why, doc)                                 \
-    {path, (KeyKind)KIND_##type, offsetof(Config, field), def, range, cat_why, doc},
+    {path, KIND_##type, offsetof(Config, field), def, range, cat_why, doc},
 #define KEY_ENUM(path, field, type, def, cat_why, doc)                                   \
-    {path, KIND_ENUM, offsetof(Config, field), def, values_##type, cat_why, doc},
-#define KEY_TREE(path, cat_why, doc) {path, KIND_TREE, 0, "", "", cat_why, doc},
+    {path, KIND_Enum, offsetof(Config, field), def, values_##type, cat_why, doc},
+#define KEY_TREE(path, cat_why, doc) {path, KIND_Tree, 0, "", "", cat_why, doc},
 #include "frontend/config/keys.def"
 };
 
 const KeyAlias key_aliases[] = {
-#define ALIAS(path, target, doc) {path, target},
+#define ALIAS(path, target) {path, target},
 #include "frontend/config/keys.def"
 };
 const int n_key_aliases = ARRAY_LEN(key_aliases);

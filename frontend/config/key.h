@@ -5,16 +5,16 @@
 #include "frontend/config/yaml.h"
 
 typedef enum KeyKind {
-    KIND_BOOL,
-    KIND_INT,
-    KIND_FLOAT,
-    KIND_TEXT,
-    KIND_MEMORY,
-    KIND_INT_LIST,
-    KIND_INT_TABLE,
-    KIND_TEXT_LIST,
-    KIND_ENUM,
-    KIND_TREE
+    KIND_Bool,
+    KIND_Int,
+    KIND_Float,
+    KIND_Text,
+    KIND_Memory,
+    KIND_IntList,
+    KIND_IntTable,
+    KIND_TextList,
+    KIND_Enum,
+    KIND_Tree
 } KeyKind;
 
 typedef enum KeyCategory {
@@ -29,7 +29,7 @@ typedef enum KeyCategory {
 typedef struct Key {
     const char *path;
     KeyKind kind;
-    size_t offset; /* of the field in Config; unused for KIND_TREE */
+    size_t offset; /* of the field in Config; unused for KIND_Tree */
     const char *def;
     const char *range; /* "LOW..HIGH", or the values of an enumeration */
     KeyCategory cat;

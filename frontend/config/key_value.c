@@ -4,16 +4,16 @@
 
 const char *key_kind_name(KeyKind kind) {
     static const char *const names[] = {
-        [KIND_BOOL] = "True or False",
-        [KIND_INT] = "a whole number",
-        [KIND_FLOAT] = "a number",
-        [KIND_TEXT] = "a text",
-        [KIND_MEMORY] = "a size such as 30GB (1024 MB each), or 0",
-        [KIND_INT_LIST] = "a list of whole numbers",
-        [KIND_INT_TABLE] = "a list of lists of whole numbers",
-        [KIND_TEXT_LIST] = "a list of texts",
-        [KIND_ENUM] = "one of its values",
-        [KIND_TREE] = "a section",
+        [KIND_Bool] = "True or False",
+        [KIND_Int] = "a whole number",
+        [KIND_Float] = "a number",
+        [KIND_Text] = "a text",
+        [KIND_Memory] = "a size such as 30GB (1024 MB each), or 0",
+        [KIND_IntList] = "a list of whole numbers",
+        [KIND_IntTable] = "a list of lists of whole numbers",
+        [KIND_TextList] = "a list of texts",
+        [KIND_Enum] = "one of its values",
+        [KIND_Tree] = "a section",
     };
     return names[kind];
 }
@@ -73,21 +73,17 @@ static char *number_range_text(Arena *a, const char *range) {
 }
 
 char *key_range_text(Arena *a, const Key *key) {
-    if (key->kind != KIND_ENUM) return number_range_text(a, key->range);
+    if (key->kind != KIND_Enum) return number_range_text(a, key->range);
     Text t = text_new(a);
-    int last = 0;
-    for (const char *p = key->range; *p; p++) last += *p == '|';
-    for (int i = 0; i <= last; i++)
-        text_add(&t, "%s%s",
-                 i == 0      ? ""
-                 : i == last ? " or "
-                             : ", ",
-                 enum_name(a, key->range, i));
+    int n = 1;
+    for (const char *p = key->range; *p; p++) n += *p == '|';
+    for (int i = 0; i < n; i++)
+        text_add(&t, "%s%s", choice_joint(i, n), enum_name(a, key->range, i));
     return t.s;
 }
 
 static _Noreturn void wrong_type(const Key *key, const char *name, const YamlNode *node) {
-    const char *hint = key->kind == KIND_INT && node->text[0] == '0' && node->text[1]
+    const char *hint = key->kind == KIND_Int && node->text[0] == '0' && node->text[1]
                            ? "numbers do not begin with 0"
                            : NULL;
     if (node->kind != NODE_TEXT)
@@ -291,13 +287,13 @@ static int store_enum(const Key *key, const char *name, const YamlNode *node) {
 /* Of the kinds that are one word; any text is good for the others. */
 static bool parse_word(KeyKind kind, const char *text, void *field) {
     switch (kind) {
-    case KIND_BOOL:
+    case KIND_Bool:
         return key_parse_bool(text, field);
-    case KIND_INT:
+    case KIND_Int:
         return key_parse_int(text, field);
-    case KIND_FLOAT:
+    case KIND_Float:
         return key_parse_float(text, field);
-    case KIND_MEMORY:
+    case KIND_Memory:
         return parse_memory(text, field);
     default:
         return true;
@@ -305,8 +301,8 @@ static bool parse_word(KeyKind kind, const char *text, void *field) {
 }
 
 static bool is_list(const Key *key) {
-    return key->kind == KIND_INT_LIST || key->kind == KIND_INT_TABLE ||
-           key->kind == KIND_TEXT_LIST;
+    return key->kind == KIND_IntList || key->kind == KIND_IntTable ||
+           key->kind == KIND_TextList;
 }
 
 /* A switch of levels: the number of one, of which 0 is off. */
@@ -322,22 +318,21 @@ static bool store_level(const Key *key, const char *name, const YamlNode *node,
 void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
                Config *cfg) {
     void *field = (char *)cfg + key->offset;
-    if (key->kind == KIND_TREE) return;
+    if (key->kind == KIND_Tree) return;
     bool one = node->kind == NODE_TEXT;
-    if (one && key->kind == KIND_BOOL && store_level(key, name, node, field)) return;
+    if (one && key->kind == KIND_Bool && store_level(key, name, node, field)) return;
     if (node->kind == NODE_MAP || (!one && !is_list(key)) ||
         (one && !parse_word(key->kind, node->text, field)))
         wrong_type(key, name, node);
-    if (key->kind == KIND_INT) check_range(key, name, node, (double)*(int64_t *)field);
-    if (key->kind == KIND_FLOAT) check_range(key, name, node, *(double *)field);
-    if (key->kind == KIND_TEXT) *(KeyText *)field = node->text;
-    if (key->kind == KIND_INT_LIST)
-        *(IntList *)field = store_int_list(a, key, name, node);
-    if (key->kind == KIND_INT_TABLE)
+    if (key->kind == KIND_Int) check_range(key, name, node, (double)*(int64_t *)field);
+    if (key->kind == KIND_Float) check_range(key, name, node, *(double *)field);
+    if (key->kind == KIND_Text) *(KeyText *)field = node->text;
+    if (key->kind == KIND_IntList) *(IntList *)field = store_int_list(a, key, name, node);
+    if (key->kind == KIND_IntTable)
         *(IntTable *)field = store_int_table(a, key, name, node);
-    if (key->kind == KIND_TEXT_LIST)
+    if (key->kind == KIND_TextList)
         *(TextList *)field = store_text_list(a, key, name, node);
-    if (key->kind != KIND_ENUM) return;
+    if (key->kind != KIND_Enum) return;
     int value = store_enum(key, name, node);
     memcpy(field, &value, sizeof value); /* an enum type is an int in size */
 }
@@ -413,27 +408,27 @@ char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml) {
     Text t = text_new(a);
     int value;
     switch (key->kind) {
-    case KIND_BOOL:
+    case KIND_Bool:
         return *(const bool *)field ? "True" : "False";
-    case KIND_INT:
+    case KIND_Int:
         return arena_printf(a, "%lld", (long long)*(const int64_t *)field);
-    case KIND_FLOAT:
+    case KIND_Float:
         return float_text(a, *(const double *)field);
-    case KIND_MEMORY:
+    case KIND_Memory:
         return memory_text(a, *(const int64_t *)field);
-    case KIND_TREE:
+    case KIND_Tree:
         return "{}";
-    case KIND_TEXT:
+    case KIND_Text:
         add_text(&t, *(const KeyText *)field, yaml);
         return t.s;
-    case KIND_ENUM:
+    case KIND_Enum:
         memcpy(&value, field, sizeof value);
         return enum_name(a, key->range, value);
-    case KIND_INT_LIST:
+    case KIND_IntList:
         return ints_text(a, field);
-    case KIND_INT_TABLE:
+    case KIND_IntTable:
         return table_text(a, field);
-    case KIND_TEXT_LIST:
+    case KIND_TextList:
         return texts_text(a, field, yaml);
     }
     return t.s;

@@ -78,14 +78,12 @@ static int check_choice(const OptionRow *row, const char *said_as, const char *t
         if (!*s) break;
     }
     char all[256];
-    snprintf(all, sizeof all, "%s", row->value);
-    for (char *p = all; (p = strchr(p, '|'));) {
-        bool last = !strchr(p + 1, '|');
-        size_t n = strlen(p + 1);
-        const char *joint = last ? " or " : ", ";
-        if (p + strlen(joint) + n + 1 >= all + sizeof all) break;
-        memmove(p + strlen(joint), p + 1, n + 1);
-        memcpy(p, joint, strlen(joint));
+    const char *s = row->value;
+    for (size_t k = 0, n, used = 0; k <= (size_t)i && used < sizeof all;
+         k++, s += n + 1) {
+        n = strcspn(s, "|");
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%.*s",
+                                 choice_joint((int)k, i + 1), (int)n, s);
     }
     fail(EXIT_CONFIG, "%s %.60s: write %s", said_as, text, all);
 }
@@ -244,7 +242,7 @@ static bool is_like_option(const Reader *x, const char *path) {
 
 static bool is_bool_key(const char *path) {
     int k = key_find(path);
-    return k >= 0 && key_table[k].kind == KIND_BOOL;
+    return k >= 0 && key_table[k].kind == KIND_Bool;
 }
 
 /* A key of the configuration. One that is True or False may stand alone, also before the
@@ -349,10 +347,10 @@ int64_t option_int(const Options *o, const char *name, int64_t otherwise) {
     return text ? check_int(row, name, text) : otherwise;
 }
 
-double option_number(const Options *o, const char *name, double otherwise) {
+double option_number(const Options *o, const char *name) {
     const char *text = option_text(o, name);
     const OptionRow *row = &option_table[row_of(o->command, name)];
-    return text ? check_number(row, name, text) : otherwise;
+    return text ? check_number(row, name, text) : 0;
 }
 
 int option_choice(const Options *o, const char *name, int otherwise) {

@@ -70,12 +70,12 @@ Options *options_read(Arena *mem, CommandId command, int argc, char **argv);
 Options *options_take(CommandId command, int argc, char **argv);
 
 /* By any name of a row of the command; another name is our bug. What was not given is
- * false, NULL or `otherwise`. */
+ * false, NULL, 0 or `otherwise`. */
 bool option_given(const Options *o, const char *name);
 const char *option_text(const Options *o, const char *name);
 const char **option_list(const Options *o, const char *name, int *n);
 int64_t option_int(const Options *o, const char *name, int64_t otherwise);
-double option_number(const Options *o, const char *name, double otherwise);
+double option_number(const Options *o, const char *name);
 /* Number of the value among those of the row. */
 int option_choice(const Options *o, const char *name, int otherwise);
 

@@ -172,10 +172,10 @@ static void completion_values(FILE *out) {
     }
     for (int k = 0; k < N_KEYS; k++) {
         const Key *key = &key_table[k];
-        if (!key_acts(key) || (key->kind != KIND_ENUM && key->kind != KIND_BOOL))
+        if (!key_acts(key) || (key->kind != KIND_Enum && key->kind != KIND_Bool))
             continue;
         fprintf(out, "    --%s) words='", key->path);
-        choices(out, key->kind == KIND_BOOL ? "True|False" : key->range);
+        choices(out, key->kind == KIND_Bool ? "True|False" : key->range);
         fputs("' keys=;;\n", out);
     }
     fputs("    esac\n", out);
@@ -267,7 +267,7 @@ void options_man(FILE *out, const char *version) {
         const Key *key = &key_table[k];
         if (!key_acts(key)) continue;
         const char *range = key_range_text(mem, key);
-        const char *values = key->kind == KIND_ENUM ? "" : key_kind_name(key->kind);
+        const char *values = key->kind == KIND_Enum ? "" : key_kind_name(key->kind);
         roff_entry(out, arena_printf(mem, "--%s", key->path),
                    arena_printf(mem, "%s (%s%s%s%s%s)", key->doc, values,
                                 values[0] && range[0] ? ", " : "", range,

@@ -11,7 +11,7 @@ extern char **environ;
 static LaunchOptions options_of(const Options *o) {
     return (LaunchOptions){.ranks = (int)option_int(o, "-n", 0),
                            .threads = (int)option_int(o, "--threads", rt_threads_asked()),
-                           .timeout_seconds = option_number(o, "--timeout", 0),
+                           .timeout_seconds = option_number(o, "--timeout"),
                            .hostfile = option_text(o, "--hostfile"),
                            .rank_table = option_text(o, "--rank-table"),
                            .program = option_text(o, "--program"),

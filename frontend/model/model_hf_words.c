@@ -1,9 +1,6 @@
 /* model_hf_words.c - see model_hf_words.h. */
 #include "frontend/model/model_hf_words.h"
 
-const char *const hf_types[HF_TYPES] = {
-    [HF_GPT2] = "gpt2",   [HF_LLAMA] = "llama", [HF_MISTRAL] = "mistral",
-    [HF_QWEN2] = "qwen2", [HF_QWEN3] = "qwen3", [HF_NEOX] = "gpt_neox"};
 const char *const hf_rope_types[ROPE_TYPES] = {[ROPE_DEFAULT] = "default",
                                                [ROPE_LINEAR] = "linear",
                                                [ROPE_DYNAMIC] = "dynamic",
@@ -14,10 +11,7 @@ const char *const hf_rope_types[ROPE_TYPES] = {[ROPE_DEFAULT] = "default",
 static void list_names(const char *const *names, int n, char *text, size_t size) {
     size_t used = 0;
     for (int i = 0; i < n && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s",
-                                 !i          ? ""
-                                 : i < n - 1 ? ", "
-                                             : " or ",
+        used += (size_t)snprintf(text + used, size - used, "%s%s", choice_joint(i, n),
                                  names[i]);
 }
 

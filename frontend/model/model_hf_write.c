@@ -89,8 +89,7 @@ static void put_int(Text *t, const char *key, int64_t v) {
 }
 
 static void put_float(Text *t, const char *key, double v) {
-    text_add(t, "  \"%s\": ", key);
-    json_write_double(t, v);
+    json_add_double(t, "  ", key, v);
     text_add(t, ",\n");
 }
 
@@ -116,12 +115,8 @@ static void put_eos(Text *t, const ModelSpec *s) {
 }
 
 static void write_type(Text *t, HfType type) {
-    static const char *const classes[] = {
-        [HF_GPT2] = "GPT2LMHeadModel",       [HF_LLAMA] = "LlamaForCausalLM",
-        [HF_MISTRAL] = "MistralForCausalLM", [HF_QWEN2] = "Qwen2ForCausalLM",
-        [HF_QWEN3] = "Qwen3ForCausalLM",     [HF_NEOX] = "GPTNeoXForCausalLM"};
     text_add(t, "  \"model_type\": \"%s\",\n  \"architectures\": [\"%s\"],\n",
-             hf_types[type], classes[type]);
+             hf_types[type], hf_classes[type]);
 }
 
 static void write_rope(Text *t, const ModelSpec *s) {
@@ -135,8 +130,7 @@ static void write_rope(Text *t, const ModelSpec *s) {
     if (ramps) put_float(t, yarn ? "beta_fast" : "high_freq_factor", r->high);
     if (yarn) put_float(t, "attention_factor", r->attention);
     if (yarn) put_bool(t, "truncate", !r->exact);
-    text_add(t, "  \"factor\": ");
-    json_write_double(t, r->factor);
+    json_add_double(t, "  ", "factor", r->factor);
     text_add(t, "\n  },\n");
 }
 

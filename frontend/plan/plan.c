@@ -390,6 +390,6 @@ void plan_check_memory(const Plan *all) {
          "(parallel_config.micro_batch_num), parallel.overlap_param_gather False, or a "
          "larger context.max_device_memory",
          (double)p->memory.total_bytes / 1e6, ranks, (double)beside / 1e6,
-         config_size(p->job->cfg, "context.max_device_memory"), fewer,
+         config_memory_limit(p->job->cfg), fewer,
          p->job->strategy.remake_auto ? "" : "recompute_config.recompute auto, ");
 }

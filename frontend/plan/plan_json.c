@@ -12,16 +12,6 @@ static void add_numbers(Text *s, const char *between, const Number *list, int n)
         text_add(s, "%s\"%s\": %lld", between, list[i].key, (long long)list[i].n);
 }
 
-/* ", " and the member. */
-static void add_text(Text *s, const char *key, const char *value) {
-    text_add(s, ", \"%s\": ", key);
-    json_write_string(s, value);
-}
-
-static void add_flag(Text *s, const char *key, bool v) {
-    text_add(s, ", \"%s\": %s", key, v ? "true" : "false");
-}
-
 /* ---- strategy ---- */
 
 static void add_mesh(const Plan *p, Text *s) {
@@ -30,8 +20,7 @@ static void add_mesh(const Plan *p, Text *s) {
     int stages = plan_stage_count(p);
     text_add(s, "  \"ranks\": %d,\n  \"mesh\": [", p->ranks * stages);
     for (int a = 0; a < m->naxes; a++) {
-        text_add(s, "%s{\"axis\": ", a ? ", " : "");
-        json_write_string(s, m->axis[a].name);
+        json_add_text(s, a ? ", {" : "{", "axis", m->axis[a].name);
         text_add(s, ", \"size\": %d}", m->axis[a].size);
     }
     text_add(s, "]");
@@ -46,8 +35,8 @@ static void add_strategy(const Plan *p, Text *s) {
                               {"optimizer_level", t->zero_level},
                               {"bucket_bytes", t->bucket_bytes}};
     add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
-    add_flag(s, "sequence_parallel", t->sequence_parallel);
-    add_flag(s, "vocab_parallel", t->vocab_parallel);
+    json_add_bool(s, ", ", "sequence_parallel", t->sequence_parallel);
+    json_add_bool(s, ", ", "vocab_parallel", t->vocab_parallel);
     if (t->groups > 1) text_add(s, ", \"state_groups\": %lld", (long long)t->groups);
     if (p->m->mesh.norder)
         text_add(s, ", \"rank_order\": \"%s\"", rank_order_text(s->mem, &t->order));
@@ -96,27 +85,28 @@ static void add_bound(const Plan *p, Text *s, const char *between) {
                 {"bound_bf16_flops", r->bf16_flops},
                 {"bound_bytes", r->bytes}};
     if (!(r->bytes > 0)) return;
-    for (int i = 0; i < ARRAY_LEN(list); i++) {
-        text_add(s, "%s\"%s\": ", between, list[i].key);
-        json_write_double(s, list[i].v);
-    }
+    for (int i = 0; i < ARRAY_LEN(list); i++)
+        json_add_double(s, between, list[i].key, list[i].v);
 }
 
 /* ---- pipeline ---- */
 
-/* What a rank sends in collectives, by axes. */
-static void add_stage_traffic(const Plan *p, Text *s) {
-    text_add(s, ", \"traffic\": [");
+/* What a rank sends in collectives, by axes; all of it, a row a line, or what a step has. */
+static void add_traffic(const Plan *p, Text *s, bool all) {
+    const char *first = all ? "\n    {" : "{", *next = all ? ",\n    {" : ", {";
+    text_add(s, all ? ",\n  \"traffic\": [" : ", \"traffic\": [");
     for (int i = 0; i < p->ntraffic; i++) {
         const PlanTraffic *t = &p->traffic[i];
-        text_add(s, "%s{\"axes\": ", i ? ", " : "");
-        json_write_string(s, t->axes);
-        const Number numbers[] = {{"operations_per_step", t->operations},
-                                  {"sent_bytes_per_step", t->sent_bytes}};
-        add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
+        json_add_text(s, i ? next : first, "axes", t->axes);
+        const Number numbers[] = {{"group", t->group},
+                                  {"operations_per_step", t->operations},
+                                  {"sent_bytes_per_step", t->sent_bytes},
+                                  {"operations_per_micro_batch", t->micro_operations},
+                                  {"sent_bytes_per_micro_batch", t->micro_sent_bytes}};
+        add_numbers(s, ", ", all ? numbers : numbers + 1, all ? ARRAY_LEN(numbers) : 2);
         text_add(s, "}");
     }
-    text_add(s, "]");
+    text_add(s, all && p->ntraffic ? "\n  ]" : "]");
 }
 
 static void add_stage(const Plan *p, Text *s) {
@@ -129,14 +119,14 @@ static void add_stage(const Plan *p, Text *s) {
     for (int i = 0; i < MEM_CLASSES; i++)
         text_add(s, ", \"%s_bytes\": %lld", memory_class_name[i],
                  (long long)p->memory.class_bytes[i]);
-    add_text(s, "plan_hash", p->hash);
+    json_add_text(s, ", ", "plan_hash", p->hash);
     text_add(s, ", \"messages\": [");
     for (int i = 0; i < p->nmessages; i++)
         text_add(s, "%s{\"to\": %d, \"messages\": %lld, \"bytes\": %lld}", i ? ", " : "",
                  p->messages[i].to, (long long)p->messages[i].messages,
                  (long long)p->messages[i].bytes);
     text_add(s, "]");
-    add_stage_traffic(p, s);
+    add_traffic(p, s, false);
     if (p->needed) {
         text_add(s, ", \"work\": {");
         add_kinds(p, s, " ");
@@ -151,9 +141,8 @@ static void add_pipeline(const PlanPipe *p, Text *s) {
     const PipeSchedule *o = p->schedule;
     text_add(s, ",\n  \"pipeline\": {\"stages\": %d, \"chunks\": %d", o->stages,
              o->chunks);
-    add_text(s, "schedule", o->name);
-    text_add(s, ", \"bubble\": ");
-    json_write_double(s, plan_bubble(p));
+    json_add_text(s, ", ", "schedule", o->name);
+    json_add_double(s, ", ", "bubble", plan_bubble(p));
     text_add(s, ",\n    \"layers\": [");
     for (int c = 0; c < o->chunks; c++)
         text_add(s, "%s%lld", c ? ", " : "", (long long)p->layers[c]);
@@ -174,16 +163,12 @@ static void add_work(const Plan *p, Text *s) {
                               {"sequences_per_step", w->batch * w->micro},
                               {"tokens_per_step", w->batch * w->micro * w->seq}};
     add_numbers(s, ",\n  ", numbers, ARRAY_LEN(numbers));
-    text_add(s, ",\n  \"flops_per_token\": ");
-    json_write_double(s, w->flops_per_token);
-    if (w->remade_per_token > 0) {
-        text_add(s, ",\n  \"remade_flops_per_token\": ");
-        json_write_double(s, w->remade_per_token);
-    }
-    text_add(s, ",\n  \"rank_flops_per_step\": {\"matmul\": ");
-    json_write_double(s, p->matmul_flops);
-    text_add(s, ", \"attention\": ");
-    json_write_double(s, p->attention_flops);
+    json_add_double(s, ",\n  ", "flops_per_token", w->flops_per_token);
+    if (w->remade_per_token > 0)
+        json_add_double(s, ",\n  ", "remade_flops_per_token", w->remade_per_token);
+    text_add(s, ",\n  \"rank_flops_per_step\": ");
+    json_add_double(s, "{", "matmul", p->matmul_flops);
+    json_add_double(s, ", ", "attention", p->attention_flops);
     text_add(s, "}");
     if (!p->needed) return;
     text_add(s, ",\n  \"work\": {");
@@ -211,12 +196,11 @@ static void add_placement(const Plan *p, Text *s) {
     text_add(s, ",\n  \"placement\": [");
     for (int i = 0; i < p->nparam; i++) {
         const PlanParam *r = &p->param[i];
-        text_add(s, "%s\n    {\"name\": ", i ? "," : "");
-        json_write_string(s, r->name);
-        add_text(s, "global", r->placement);
-        add_flag(s, "flattened", r->flattened);
-        add_text(s, "weight_over", r->weight_axes);
-        add_text(s, "state_over", r->state_axes);
+        json_add_text(s, i ? ",\n    {" : "\n    {", "name", r->name);
+        json_add_text(s, ", ", "global", r->placement);
+        json_add_bool(s, ", ", "flattened", r->flattened);
+        json_add_text(s, ", ", "weight_over", r->weight_axes);
+        json_add_text(s, ", ", "state_over", r->state_axes);
         const Number numbers[] = {{"count", r->count},
                                   {"rank_count", r->rank_count},
                                   {"weight_bytes", r->weight_bytes},
@@ -232,11 +216,10 @@ static void add_collectives(const Plan *p, Text *s) {
     text_add(s, ",\n  \"collectives\": [");
     for (int i = 0; i < p->ncomm; i++) {
         const PlanComm *c = &p->comm[i];
-        text_add(s, "%s\n    {\"part\": ", i ? "," : "");
-        json_write_string(s, plan_part_name[c->part]);
-        add_text(s, "function", c->function);
-        add_text(s, "kind", c->kind);
-        add_text(s, "axes", c->axes);
+        json_add_text(s, i ? ",\n    {" : "\n    {", "part", plan_part_name[c->part]);
+        json_add_text(s, ", ", "function", c->function);
+        json_add_text(s, ", ", "kind", c->kind);
+        json_add_text(s, ", ", "axes", c->axes);
         const Number numbers[] = {{"group", c->group},
                                   {"operations", c->operations},
                                   {"operands", c->operands},
@@ -248,23 +231,6 @@ static void add_collectives(const Plan *p, Text *s) {
         text_add(s, "}");
     }
     text_add(s, "%s]", p->ncomm ? "\n  " : "");
-}
-
-static void add_traffic(const Plan *p, Text *s) {
-    text_add(s, ",\n  \"traffic\": [");
-    for (int i = 0; i < p->ntraffic; i++) {
-        const PlanTraffic *t = &p->traffic[i];
-        text_add(s, "%s\n    {\"axes\": ", i ? "," : "");
-        json_write_string(s, t->axes);
-        const Number numbers[] = {{"group", t->group},
-                                  {"operations_per_step", t->operations},
-                                  {"sent_bytes_per_step", t->sent_bytes},
-                                  {"operations_per_micro_batch", t->micro_operations},
-                                  {"sent_bytes_per_micro_batch", t->micro_sent_bytes}};
-        add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
-        text_add(s, "}");
-    }
-    text_add(s, "%s]", p->ntraffic ? "\n  " : "");
 }
 
 static void add_notes(const Config *cfg, Text *s) {
@@ -285,7 +251,7 @@ void plan_json(const Plan *p, Text *out) {
     plan_json_products(p, out);
     add_placement(p, out);
     add_collectives(p, out);
-    add_traffic(p, out);
+    add_traffic(p, out, true);
     add_notes(p->job->cfg, out);
     plan_json_time(p, out);
 }

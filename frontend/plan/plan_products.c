@@ -64,11 +64,10 @@ void plan_json_products(const Plan *p, Text *out) {
         const PlanProduct *r = &p->product[i];
         text_add(out,
                  "%s\n    {\"batch\": %lld, \"m\": %lld, \"n\": %lld, \"k\": %lld, "
-                 "\"type\": \"%s\", \"result\": \"%s\", \"runs_per_step\": %lld, "
-                 "\"form\": ",
+                 "\"type\": \"%s\", \"result\": \"%s\", \"runs_per_step\": %lld",
                  i ? "," : "", (long long)r->batch, (long long)r->m, (long long)r->n,
                  (long long)r->k, r->type, r->result, (long long)r->runs);
-        json_write_string(out, r->form);
+        json_add_text(out, ", ", "form", r->form);
         text_add(out, "}");
     }
     text_add(out, "%s]", p->nproduct ? "\n  " : "");

@@ -244,7 +244,7 @@ static void add_memory(const Out *o) {
     if (limit)
         text_add(o->s, "; %s with the process, %.1f %% of context.max_device_memory %s",
                  bytes(o, all), 100.0 * (double)all / (double)limit,
-                 config_size(o->p->job->cfg, "context.max_device_memory"));
+                 config_memory_limit(o->p->job->cfg));
     text_add(o->s, "\n");
     for (int i = 0; i < MEM_CLASSES; i++) {
         char bar[BAR_CHARS + 1] = {0};

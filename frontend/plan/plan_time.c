@@ -135,14 +135,11 @@ static void add_stage_json(const StageTime *t, Text *out) {
 void plan_json_time(const Plan *p, Text *out) {
     const StepTime *t = p->time;
     if (!t) return;
-    text_add(out, ",\n  \"machine\": ");
-    json_write_string(out, p->machine->name);
     char here[256];
-    text_add(out, ",\n  \"machine_host\": ");
-    json_write_string(out, p->machine->host);
-    text_add(out, ",\n  \"of_other_host\": %s,\n  \"of_fewer_ranks\": %s",
-             other_host(p->machine, here) ? "true" : "false",
-             fewer_ranks(p) ? "true" : "false");
+    json_add_text(out, ",\n  ", "machine", p->machine->name);
+    json_add_text(out, ",\n  ", "machine_host", p->machine->host);
+    json_add_bool(out, ",\n  ", "of_other_host", other_host(p->machine, here));
+    json_add_bool(out, ",\n  ", "of_fewer_ranks", fewer_ranks(p));
     text_add(out,
              ",\n  \"step_seconds\": %.6g,\n  \"mfu\": %.4g,\n  \"stage_seconds\": [",
              t->seconds, mfu_of(p));

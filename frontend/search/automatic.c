@@ -89,7 +89,7 @@ ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
 /* As a flag that reads to the same value. Entries of lists of texts may have commas. */
 static const char *value_of(Arena *mem, const Config *cfg, const char *path) {
     const Key *key = &key_table[key_find(path)];
-    return key_text(mem, key, cfg, key->kind == KIND_TEXT_LIST);
+    return key_text(mem, key, cfg, key->kind == KIND_TextList);
 }
 
 /* What the run has of a key, where it or the file as it is now says something of it. */

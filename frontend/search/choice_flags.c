@@ -2,12 +2,6 @@
 #include "frontend/config/config_state.h"
 #include "frontend/search/search_state.h"
 
-#define PC     "parallel_config."
-#define SHARD  PC "optimizer_shard"
-#define INNER  PC "ulysses_degree_in_cp"
-#define SHARE  "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
-#define METHOD "recompute_config.recompute_method"
-
 typedef struct Flags {
     Arena *mem;
     char **flag;

@@ -216,7 +216,7 @@ static const char *limit_text(Arena *mem, const Options *o, const Config *cfg,
         return arena_printf(mem, "--layer_bytes %s", option_text(o, "--layer_bytes"));
     if (!cfg->context_max_device_memory) return size;
     return arena_printf(mem, "%s, its part of context.max_device_memory %s,", size,
-                        config_size(cfg, "context.max_device_memory"));
+                        config_memory_limit(cfg));
 }
 
 /* So that what these ranks do not divide is said of -n. */

@@ -38,7 +38,7 @@ static void check_files(const Options *o) {
     static const char *const option[] = {"--write", "--svg", "--html"};
     for (int i = 0; i < ARRAY_LEN(option); i++) {
         const char *path = option_text(o, option[i]);
-        if (path) file_check_written(path, EXIT_DATA);
+        if (path) file_check_written(path);
     }
 }
 

@@ -11,8 +11,7 @@ enum {
     TOP = 84,
     BOTTOM = 56,
     PLOT_W = WIDTH - LEFT - RIGHT,
-    PLOT_H = HEIGHT - TOP - BOTTOM,
-    TICKS_MOST = 40
+    PLOT_H = HEIGHT - TOP - BOTTOM
 };
 
 static const char *const point_kind_name[POINT_KINDS] = {
@@ -107,31 +106,6 @@ static double y_of(const Frame *a, double seconds) {
     return TOP + above / (a->high_seconds - a->low_seconds) * PLOT_H;
 }
 
-static void add_seconds_ticks(Text *t, const Frame *a) {
-    double first, step;
-    svg_ticks(a->low_seconds, a->high_seconds, 8, &first, &step);
-    for (int i = 0; i < TICKS_MOST && first + i * step <= a->high_seconds; i++) {
-        char label[32];
-        double y = y_of(a, first + i * step);
-        svg_tick_label(first + i * step, step, label);
-        text_add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>\n", LEFT, y, PLOT_W);
-        svg_text(t, LEFT - 8, y + 4, "text-anchor=\"end\"", label);
-    }
-}
-
-static void add_bytes_ticks(Text *t, const Frame *a) {
-    double first, step, bottom = TOP + PLOT_H;
-    svg_ticks(a->low_bytes, a->high_bytes, 10, &first, &step);
-    for (int i = 0; i < TICKS_MOST && first + i * step <= a->high_bytes; i++) {
-        char label[32];
-        double x = x_of(a, first + i * step);
-        svg_tick_label(first + i * step, step, label);
-        text_add(t, "<path class=\"axis\" d=\"M%.1f %.1fv5\"/>\n", x, bottom);
-        svg_text(t, x, bottom + 20, "text-anchor=\"middle\"", label);
-    }
-    text_add(t, "<path class=\"axis\" d=\"M%d %.1fh%d\"/>\n", LEFT, bottom, PLOT_W);
-}
-
 /* ---- what is drawn ---- */
 
 static void add_limit(Text *t, const Frame *a, double room) {
@@ -195,8 +169,8 @@ Text report_svg(const Report *r) {
     svg_text(&t, LEFT, 76, "",
              a.cut ? "seconds a step; slower ones stand on the upper edge"
                    : "seconds a step");
-    add_seconds_ticks(&t, &a);
-    add_bytes_ticks(&t, &a);
+    svg_axis_y(&t, a.low_seconds, a.high_seconds, 8, LEFT, PLOT_W, TOP, PLOT_H);
+    svg_axis_x(&t, a.low_bytes, a.high_bytes, 0, 10, LEFT, PLOT_W, TOP + PLOT_H);
     svg_text(&t, LEFT + PLOT_W / 2.0, TOP + PLOT_H + 42, "text-anchor=\"middle\"",
              "bytes of a rank");
     add_limit(&t, &a, r->r->room_bytes);

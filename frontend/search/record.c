@@ -191,8 +191,7 @@ static void add_probe(Text *t, const RecordedProbe *r) {
     text_add(t, "{\"key\": [%d, %d, %d, %d, %d, %d], ", k->tp, k->cp, k->ring, k->parts,
              k->sp, k->vocab);
     if (p->refused) {
-        text_add(t, "\"refused\": ");
-        json_write_string(t, p->refused);
+        json_add_text(t, "", "refused", p->refused);
         text_add(t, "}");
         return;
     }
@@ -212,14 +211,11 @@ static void add_probe(Text *t, const RecordedProbe *r) {
 }
 
 static void add_plan(Text *t, const RecordedPlan *p) {
-    text_add(t, "{\"keys\": \"%s\", \"seconds\": ", p->keys);
-    json_write_double(t, p->seconds);
+    text_add(t, "{\"keys\": \"%s\"", p->keys);
+    json_add_double(t, ", ", "seconds", p->seconds);
     text_add(t, ", \"bytes\": %lld, \"ahead_bytes\": %lld, \"sent_bytes\": %lld",
              (long long)p->bytes, (long long)p->ahead_bytes, (long long)p->sent_bytes);
-    if (p->why) {
-        text_add(t, ", \"refused\": ");
-        json_write_string(t, p->why);
-    }
+    if (p->why) json_add_text(t, ", ", "refused", p->why);
     text_add(t, "}");
 }
 

@@ -11,14 +11,8 @@ static void add_flags(const Verified *v, Text *out) {
     text_add(out, "]");
 }
 
-static void add_strategy(const Report *r, const Choice *c, Text *out) {
-    text_add(out, "\"strategy\": ");
-    json_write_string(out, report_strategy(r->mem, c));
-}
-
 static void add_verified(const Report *r, const Verified *v, Text *out) {
-    text_add(out, "{");
-    add_strategy(r, &v->c, out);
+    json_add_text(out, "{", "strategy", report_strategy(r->mem, &v->c));
     text_add(out, ", \"flags\": ");
     add_flags(v, out);
     text_add(out,
@@ -27,8 +21,7 @@ static void add_verified(const Report *r, const Verified *v, Text *out) {
 }
 
 static void add_choice(const Report *r, const Choice *c, Text *out) {
-    text_add(out, "{");
-    add_strategy(r, c, out);
+    json_add_text(out, "{", "strategy", report_strategy(r->mem, c));
     text_add(out, ", \"step_seconds\": %.6g, \"memory_bytes\": %.0f}", c->seconds,
              c->bytes);
 }
@@ -39,17 +32,16 @@ static void add_family(const Report *r, const Family *f, Text *out) {
         text_add(out, "\"model_parallel\": %d, \"context_parallel\": %d", f->tp, f->cp);
     if (f->pp) text_add(out, "%s\"pipeline_stage\": %d", f->tp ? ", " : "", f->pp);
     if (f->refused) {
-        text_add(out, ", \"refused\": ");
-        json_write_string(out, f->refused);
+        json_add_text(out, ", ", "refused", f->refused);
     } else {
         const Choice *ahead = f->fit ? report_ahead(r->r, f) : NULL;
-        text_add(out, ", \"choices\": %lld, \"fit\": %lld, \"memory_bytes\": %.0f, ",
+        text_add(out, ", \"choices\": %lld, \"fit\": %lld, \"memory_bytes\": %.0f",
                  (long long)f->choices, (long long)f->fit, f->bytes);
         if (f->fit)
-            text_add(out, "\"step_seconds\": %.6g, ", f->seconds);
+            text_add(out, ", \"step_seconds\": %.6g", f->seconds);
         else
-            text_add(out, "\"bytes_too_many\": %.0f, ", report_excess(r->r, f));
-        add_strategy(r, &f->best, out);
+            text_add(out, ", \"bytes_too_many\": %.0f", report_excess(r->r, f));
+        json_add_text(out, ", ", "strategy", report_strategy(r->mem, &f->best));
         if (ahead) {
             text_add(out, ", \"behind\": ");
             add_choice(r, ahead, out);
@@ -59,9 +51,9 @@ static void add_family(const Report *r, const Family *f, Text *out) {
 }
 
 void report_json(const Report *r, Text *out) {
-    text_add(out, "{\n  \"ranks\": %d,\n  \"machine\": ", r->o->ranks);
-    json_write_string(out, r->o->machine->name);
-    text_add(out, ",\n  \"stopped\": %s", r->r->stopped ? "true" : "false");
+    text_add(out, "{\n  \"ranks\": %d", r->o->ranks);
+    json_add_text(out, ",\n  ", "machine", r->o->machine->name);
+    json_add_bool(out, ",\n  ", "stopped", r->r->stopped);
     text_add(out, ",\n  \"best\": ");
     if (r->r->ntop)
         add_verified(r, &r->r->top[0], out);

@@ -89,8 +89,7 @@ SearchOptions search_options(Arena *mem, const char *path, int nflags, char **fl
 }
 
 const char *search_limit(const SearchOptions *o) {
-    if (o->cfg->context_max_device_memory)
-        return config_size(o->cfg, "context.max_device_memory");
+    if (o->cfg->context_max_device_memory) return config_memory_limit(o->cfg);
     return arena_strdup(o->cfg->state->mem, human(o->limit_bytes, "B").s);
 }
 

@@ -6,6 +6,13 @@
 #include "passes/estimate/schedule_shared.h"
 #include "passes/layer/layer.h"
 
+/* Keys that choices set. */
+#define PC     "parallel_config."
+#define SHARD  PC "optimizer_shard"
+#define INNER  PC "ulysses_degree_in_cp"
+#define SHARE  "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
+#define METHOD "recompute_config.recompute_method"
+
 /* By set of axes: where the members of groups within a replica are; and how many times as long
  * compute takes where ranks of a stage share cores. */
 typedef struct Shapes {

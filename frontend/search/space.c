@@ -5,12 +5,6 @@
 #include "frontend/search/search_state.h"
 #include <stdlib.h>
 
-#define PC     "parallel_config."
-#define SHARD  PC "optimizer_shard"
-#define INNER  PC "ulysses_degree_in_cp"
-#define SHARE  "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
-#define METHOD "recompute_config.recompute_method"
-
 const char *const knob_key[KNOBS] = {
     [KNOB_DP] = PC "data_parallel",
     [KNOB_TP] = PC "model_parallel",

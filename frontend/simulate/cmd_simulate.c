@@ -38,9 +38,11 @@ static int simulate_numbers(Given *g) {
 static void write_pictures(const Seconds *s, const char *svg, const char *trace) {
     int shown = seconds_shown(s), error = 0;
     RankStep step = seconds_step(s, (RankShow){shown, trace != NULL});
-    Timeline l = {0};
-    if (svg) l = seconds_timeline(s, &step, shown);
-    if (svg) error = timeline_write(svg, &l);
+    if (svg) {
+        Timeline l = seconds_timeline(s, &step, shown);
+        Text picture = timeline_svg(s->mem, &l);
+        error = file_write_atomic(svg, picture.s, picture.n);
+    }
     if (error) fail(EXIT_DATA, "cannot write %s: %s", svg, strerror(error));
     if (trace) error = plan_trace_write(&s->program, &step, shown, trace);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", trace, strerror(error));

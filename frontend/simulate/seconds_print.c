@@ -137,20 +137,18 @@ void seconds_print(const Seconds *s, Text *out) {
 static void add_json_rows(const Seconds *s, Text *out) {
     Row row[MOST_ROWS];
     int n = list_rows(s, row);
-    text_add(out, "  \"rank_seconds\": {");
+    text_add(out, ",\n  \"rank_seconds\": {");
     for (int i = 0; i < n; i++) {
-        text_add(out, "%s\n    \"%s\": {\"ideal\": ", i ? "," : "", row[i].key);
-        json_write_double(out, row[i].ideal);
-        text_add(out, ", \"mean\": ");
-        json_write_double(out, row[i].here);
+        text_add(out, "%s\n    \"%s\": ", i ? "," : "", row[i].key);
+        json_add_double(out, "{", "ideal", row[i].ideal);
+        json_add_double(out, ", ", "mean", row[i].here);
         text_add(out, "}");
     }
-    text_add(out, "\n  },\n");
+    text_add(out, "\n  }");
 }
 
 static void add_json_culprits(const Seconds *s, Text *out) {
-    text_add(out, "  \"waited_for_seconds\": ");
-    json_write_double(out, waited(s) / s->all);
+    json_add_double(out, ",\n  ", "waited_for_seconds", waited(s) / s->all);
     text_add(out, ",\n  \"waited_for\": [");
     for (int i = 0; i < SECONDS_WAITED_FOR && s->culprit[i].seconds > 0; i++) {
         const SecondsCulprit *c = &s->culprit[i];
@@ -166,25 +164,18 @@ static void add_json_culprits(const Seconds *s, Text *out) {
     text_add(out, "\n  ],\n");
 }
 
-static void add_json_number(Text *out, const char *key, double v) {
-    text_add(out, "  \"%s\": ", key);
-    json_write_double(out, v);
-    text_add(out, ",\n");
-}
-
 void seconds_json(const Seconds *s, Text *out) {
-    text_add(out, "{\n  \"ranks\": %d,\n  \"stages\": %d,\n  \"hosts\": %d,\n", s->all,
+    text_add(out, "{\n  \"ranks\": %d,\n  \"stages\": %d,\n  \"hosts\": %d", s->all,
              s->program.parts.stages, s->hosts);
-    text_add(out, "  \"machine\": ");
-    json_write_string(out, s->machine->name);
-    text_add(out, ",\n  \"plan\": \"%s\",\n  \"seed\": %llu,\n  \"steps\": %lld,\n",
+    json_add_text(out, ",\n  ", "machine", s->machine->name);
+    text_add(out, ",\n  \"plan\": \"%s\",\n  \"seed\": %llu,\n  \"steps\": %lld",
              s->plan->pipe ? s->plan->pipe->hash : s->plan->hash,
              (unsigned long long)s->noise.seed, (long long)s->steps);
-    add_json_number(out, "ideal_seconds", s->ideal.seconds);
-    add_json_number(out, "median_seconds", seconds_quantile(s, 0.5));
-    add_json_number(out, "p95_seconds", seconds_quantile(s, 0.95));
-    add_json_number(out, "least_seconds", s->step[0]);
-    add_json_number(out, "most_seconds", s->step[s->steps - 1]);
+    json_add_double(out, ",\n  ", "ideal_seconds", s->ideal.seconds);
+    json_add_double(out, ",\n  ", "median_seconds", seconds_quantile(s, 0.5));
+    json_add_double(out, ",\n  ", "p95_seconds", seconds_quantile(s, 0.95));
+    json_add_double(out, ",\n  ", "least_seconds", s->step[0]);
+    json_add_double(out, ",\n  ", "most_seconds", s->step[s->steps - 1]);
     add_json_rows(s, out);
     add_json_culprits(s, out);
     text_add(out, "  \"plan_seconds\": %.3f,\n  \"run_seconds\": %.3f\n}\n",

@@ -47,7 +47,7 @@ int cmd_import(int argc, char **argv) {
         fail(EXIT_CONFIG,
              "which command? stator import [-n RANKS] [-o FILE.yaml] torchrun ... "
              "pretrain_gpt.py --num-layers ..., or a YAML file of MindSpeed-Core-MS");
-    if (path) file_check_written(path, EXIT_DATA);
+    if (path) file_check_written(path);
     Megatron *m = megatron_read(o->mem, o->nwords, o->word);
     megatron_keys(m, option_int(o, "-n", 0));
     Text text = import_text(m, config_load(o->mem, NULL, m->nkeys, m->key));

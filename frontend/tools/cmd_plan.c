@@ -19,7 +19,8 @@ static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
         p->time ? plan_time_timeline(mem, p)
                 : plan_schedule_timeline(mem, p->pipe->schedule,
                                          (const double(*)[TASK_KINDS])p->pipe->flops);
-    int error = timeline_write(path, &l);
+    Text picture = timeline_svg(mem, &l);
+    int error = file_write_atomic(path, picture.s, picture.n);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
 }
 
@@ -60,9 +61,9 @@ static void set_rates(const Options *o, Plan *p) {
     for (int i = 0; i < ARRAY_LEN(names); i++) wanted |= option_given(o, names[i]);
     if (!wanted) return;
     if (measure) rt_set_threads(threads);
-    WorkRates r = {.f32_flops = 1e9 * option_number(o, names[0], 0),
-                   .bf16_flops = 1e9 * option_number(o, names[1], 0),
-                   .bytes = 1e9 * option_number(o, names[2], 0)};
+    WorkRates r = {.f32_flops = 1e9 * option_number(o, names[0]),
+                   .bf16_flops = 1e9 * option_number(o, names[1]),
+                   .bytes = 1e9 * option_number(o, names[2])};
     if (measure && !(r.f32_flops > 0)) r.f32_flops = 1e9 * best_of(f32_peak, threads);
     if (measure && !(r.bf16_flops > 0)) r.bf16_flops = 1e9 * best_of(bf16_peak, threads);
     if (measure && !(r.bf16_flops > 0)) r.bf16_flops = r.f32_flops;

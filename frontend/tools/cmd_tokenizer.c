@@ -142,12 +142,10 @@ static void code_lines(Coder *c, const Options *o, bool encodes) {
         fail(EXIT_CONFIG, "--json reads lines of JSON from the input: leave out %.100s",
              o->word[1]);
     Text all = input_text(o);
-    for (size_t i = 0, next; i < all.n; i = next) {
-        const char *end = memchr(all.s + i, '\n', all.n - i);
-        size_t n = end ? (size_t)(end - all.s) - i : all.n - i;
-        next = i + n + 1;
-        code_line(c, all.s + i, n, encodes);
-    }
+    const char *rest = all.s, *end = all.s + all.n;
+    size_t n;
+    for (const char *line; (line = line_next(&rest, end, &n));)
+        code_line(c, line, n, encodes);
 }
 
 static int encode(const Options *o) {

@@ -41,7 +41,7 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
 static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config *cfg,
                      const char *dump_name) {
     CompileOptions co = strategy_compile_options(cfg);
-    co.memory_limit = config_size(cfg, "context.max_device_memory");
+    co.memory_limit = config_memory_limit(cfg);
     co.memory_hint = "fewer new tokens (--max_new_tokens) or shorter prompts, weights of "
                      "16 bits (--model.model_config.compute_dtype bfloat16), more ranks "
                      "that share it (stator launch -n N predict, --tp N or --pp N)";

@@ -132,15 +132,13 @@ void inspect_safetensors(Arena *mem, const char *path) {
 static int64_t count_broken(const char *path, int64_t *first) {
     FileMap map = {0};
     JsonLine json = {0};
-    int64_t line = 0, broken = 0;
+    int64_t number = 1, broken = 0;
     file_map(&map, path);
-    for (uint64_t at = 0; at < map.n;) {
-        const unsigned char *from = map.bytes + at, *end = memchr(from, '\n', map.n - at);
-        size_t n = end ? (size_t)(end - from) : map.n - at;
-        line++;
-        at += n + 1;
-        if (end && json_line_read(&json, (const char *)from, n, NULL, 0)) continue;
-        if (!broken++) *first = line;
+    const char *rest = (const char *)map.bytes, *end = rest + map.n;
+    size_t n;
+    for (const char *line; (line = line_next(&rest, end, &n)); number++) {
+        if (line + n < end && json_line_read(&json, line, n, NULL, 0)) continue;
+        if (!broken++) *first = number;
     }
     buffer_free(&json.text);
     buffer_free(&json.pieces);

@@ -67,7 +67,4 @@ Megatron *megatron_read(Arena *mem, int n, char **word);
  * where flags are missing, or do not go together as Megatron-LM asks. */
 void megatron_keys(Megatron *m, int64_t ranks);
 
-/* The page docs/megatron.md. */
-void megatron_write_docs(FILE *out);
-
 #endif

@@ -1,5 +1,5 @@
 /* megatron_read.c - the words of a command line of Megatron-LM, with a YAML file of MindSpeed-Core-MS
- * in their place, and the page about both; see megatron.h. */
+ * in their place; see megatron.h. */
 #include "frontend/tools/mindspeed.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -134,87 +134,4 @@ Megatron *megatron_read(Arena *mem, int n, char **word) {
     while (at < n) at += read_flag(m, n - at, word + at);
     if (file) mindspeed_defaults(file);
     return m;
-}
-
-/* ---- the page ---- */
-
-static const char *said(Arena *mem, const MegatronFlag *f) {
-    switch (f->kind) {
-    case MEGATRON_TO:
-        return f->value[0] ? arena_printf(mem, "`%s`: %s", f->what, f->value)
-                           : arena_printf(mem, "`%s`", f->what);
-    case MEGATRON_OWN:
-        return f->what;
-    case MEGATRON_IDLE:
-        return arena_printf(mem, "no effect: %s", f->what);
-    case MEGATRON_ONLY:
-        return arena_printf(mem, "only %s; not there: %s", f->value, f->what);
-    case MEGATRON_NOT:
-        return arena_printf(mem, "refused; not there: %s", f->what);
-    }
-    die("kind %d", (int)f->kind);
-}
-
-static const char page_head[] =
-    "# Coming from Megatron-LM or MindSpeed\n\n"
-    "This page is made from `frontend/config/megatron.def` and `mindspeed.def`; change "
-    "them.\n\n"
-    "`stator import` reads the command line that starts a training of Megatron-LM, of\n"
-    "`pretrain_gpt.py`, and writes the configuration that trains the same here. Put it "
-    "before "
-    "the\n"
-    "command in your script, so that the shell expands what it would:\n\n"
-    "    stator import -o gpt.yaml torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \\\n"
-    "        ${GPT_MODEL_ARGS[@]} ${TRAINING_ARGS[@]} ${MODEL_PARALLEL_ARGS[@]} ...\n"
-    "    stator plan gpt.yaml                 # what it takes: memory, messages, flops\n"
-    "    stator plan gpt.yaml --machine machines/a100.yaml      # and seconds\n"
-    "    stator simulate gpt.yaml             # all its ranks, with numbers, on this "
-    "machine\n"
-    "    stator search gpt.yaml -n 64 --machine machines/a100.yaml  # a faster "
-    "strategy\n\n"
-    "Ranks are those of the launcher's words (`--nproc_per_node` times `--nnodes`, "
-    "`--worker_num`,\n"
-    "`-n` of mpirun or srun), or of `-n RANKS` before the command. A YAML file of "
-    "MindSpeed-Core-MS\n"
-    "is read in place of the command, and flags behind it count more:\n\n"
-    "    stator import -n 64 -o gpt.yaml pretrain_gpt.yaml --train-iters 1000\n\n"
-    "Every default of "
-    "Megatron-LM, or of MindSpeed-Core-MS, "
-    "that\n"
-    "differs from the one here is written into the file. A flag that is not in the "
-    "tables "
-    "below, or\n"
-    "that changes what is computed and is not there, is refused.\n\n"
-    "The same, and yet other numbers: first weights and dropout follow from random "
-    "numbers of\n"
-    "their own, which no strategy changes; gelu has the form with tanh, as Megatron-LM's "
-    "fused\n"
-    "one has; a warm-up of a part of the decay takes whole steps. The order of samples "
-    "is that "
-    "of\n"
-    "Megatron-LM ([data.md](data.md)).\n\n"
-    "The file is read as any other ([keys.md](keys.md)): the names on the right are its "
-    "keys.\n";
-
-void megatron_write_docs(FILE *out) {
-    static const struct {
-        const char *group; /* NULL: a flag */
-        MegatronId id;
-    } row[] = {
-#define GROUP(name)     {name, MEGATRON_FLAGS},
-#define FLAG(name, ...) {NULL, MEGATRON_##name},
-#include "frontend/config/megatron.def"
-    };
-    Arena *mem = arena_new();
-    fputs(page_head, out);
-    for (int i = 0; i < ARRAY_LEN(row); i++) {
-        if (row[i].group)
-            fprintf(out, "\n## %s\n\n| flag | what becomes of it |\n|---|---|\n",
-                    row[i].group);
-        else
-            fprintf(out, "| `%s` | %s |\n", megatron_name(mem, (int)row[i].id),
-                    said(mem, &megatron_flag[row[i].id]));
-    }
-    mindspeed_write_docs(out);
-    arena_free(mem);
 }

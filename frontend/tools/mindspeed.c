@@ -330,33 +330,3 @@ MindSpeed *mindspeed_read(Megatron *m, const char *path) {
     }
     return s;
 }
-
-/* ---- the page ---- */
-
-static const char *said_of(Arena *mem, const Row *r) {
-    static const char *const around[][2] = {
-        [FLAG] = {"`", "`"},   [UNLESS] = {"`", "` where it is False"},
-        [KEY] = {"`", "`"},    [IDLE] = {"no effect: ", ""},
-        [VALUES] = {"`", "`"}, [OWNS] = {"", ""}};
-    bool flag = r->kind == FLAG || r->kind == UNLESS || r->kind == VALUES;
-    if (!r->to[0]) return "as without it";
-    const char *to = flag ? megatron_name(mem, flag_of(r->to)) : r->to;
-    const char *word = r->word ? r->word : "";
-    return arena_printf(mem, "%s%s%s%s%s", around[r->kind][0], to, word[0] ? " " : "",
-                        word, around[r->kind][1]);
-}
-
-void mindspeed_write_docs(FILE *out) {
-    Arena *mem = arena_new();
-    fputs("\n## YAML of MindSpeed-Core-MS\n\n"
-          "A name that is no flag above; one that is, in a group such as "
-          "`training_config`, is that flag.\n\n"
-          "| name | what becomes of it |\n|---|---|\n",
-          out);
-    for (int i = 0; i < ARRAY_LEN(rows); i++) {
-        const Row *r = &rows[i];
-        fprintf(out, "| `%s%s%s` | %s |\n", r->path, r->value ? ": " : "",
-                r->value ? r->value : "", said_of(mem, r));
-    }
-    arena_free(mem);
-}

@@ -11,7 +11,4 @@ MindSpeed *mindspeed_read(Megatron *m, const char *path);
 /* Gives what MindSpeed-Core-MS takes for flags that nothing says, once all are read. */
 void mindspeed_defaults(MindSpeed *s);
 
-/* Its part of the page docs/megatron.md. */
-void mindspeed_write_docs(FILE *out);
-
 #endif

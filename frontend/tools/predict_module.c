@@ -2,6 +2,7 @@
 #include "frontend/tools/predict_module.h"
 #include "base/json.h"
 #include "frontend/model/job.h"
+#include "frontend/train/program_tensors.h"
 #include "frontend/train/results.h"
 #include "ir/placement.h"
 #include "runtime/data/data.h"
@@ -65,10 +66,6 @@ static Data *open_samples(Arena *mem, const Func *f, const char *path) {
         fail(EXIT_CONFIG, "@%s: no result besides the loss reads a sample", f->name);
     spec.batch = batch_of(f, &spec.column[0]);
     return data_open(mem, &spec);
-}
-
-static float *weight(void *context, int arg) {
-    return ((Program *)context)->arg[arg];
 }
 
 static void feed(const Forward *f) {
@@ -168,12 +165,12 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
     PassOptions o = pass_options_default();
     if (cfg->dump_ir[0]) o.dump_dir = cfg->dump_ir;
     CompileOptions co = strategy_compile_options(cfg);
-    co.memory_limit = config_size(cfg, "context.max_device_memory");
+    co.memory_limit = config_memory_limit(cfg);
     co.memory_hint = "a module (model.file) of a smaller batch";
     f.program =
         program_make(mem, m, arena_printf(mem, "evaluate,%s", predict_passes), &o, &co);
     program_allocate(f.program, NULL, (uint64_t)cfg->context_max_device_memory);
-    const char *from = source_load(mem, s, f.program->entry, weight, f.program);
+    const char *from = source_load(mem, s, f.program->entry, program_weight, f.program);
     say_aside("model %s: %lld samples of %s", from, (long long)f.data->samples, data);
     run_all(&f);
     if (out)

@@ -129,18 +129,14 @@ static char *read_prompts(Arena *mem, const char *file, size_t *n) {
 }
 
 static void add_lines(Arena *mem, const Wording *w, const char *file, PromptList *list) {
-    size_t n;
-    int64_t line = 0;
-    const char *s = read_prompts(mem, file, &n);
-    for (size_t i = 0, next; i < n; i = next) {
-        const char *end = memchr(s + i, '\n', n - i);
-        size_t size = end ? (size_t)(end - s) - i : n - i;
-        next = i + size + 1;
-        line++;
-        if (size && s[i + size - 1] == '\r') size--;
+    size_t n, size;
+    int64_t line = 1;
+    const char *rest = read_prompts(mem, file, &n), *end = rest + n;
+    for (const char *s; (s = line_next(&rest, end, &size)); line++) {
+        if (size && s[size - 1] == '\r') size--;
         if (!size) continue;
         Prompt p = {.file = file, .line = line};
-        PUSH(mem, list->item, list->n, list->cap, prompt_of_text(mem, w, p, s + i, size));
+        PUSH(mem, list->item, list->n, list->cap, prompt_of_text(mem, w, p, s, size));
     }
     if (!list->n) fail(EXIT_CONFIG, "%s has no line with a prompt", file);
 }

@@ -9,10 +9,6 @@ Tokens tokens_of_bytes(Arena *mem, const char *s, size_t n) {
     return t;
 }
 
-static bool is_blank(char c) {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 static _Noreturn void bad_list(const char *list, const char *at, const char *why) {
     int col = (int)(at - list) + 1;
     fail(EXIT_CONFIG,
@@ -24,7 +20,7 @@ static _Noreturn void bad_list(const char *list, const char *at, const char *why
 Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab) {
     Tokens t = {0};
     const char *p = list;
-    while (is_blank(*p)) p++;
+    while (is_blank_char(*p)) p++;
     while (*p) {
         const char *start = p;
         int64_t value = 0;
@@ -38,10 +34,10 @@ Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab) {
         }
         PUSH(mem, t.id, t.n, t.cap, (int32_t)value);
         const char *end = p;
-        while (is_blank(*p)) p++;
+        while (is_blank_char(*p)) p++;
         bool comma = *p == ',';
         if (comma) p++;
-        while (is_blank(*p)) p++;
+        while (is_blank_char(*p)) p++;
         if (!*p && comma) bad_list(list, end, "nothing after the comma");
         if (*p && p == end) bad_list(list, p, "not a number from 0 up");
     }

@@ -82,7 +82,7 @@ static void take_keys(const Options *o, Flags *f, const char *path, bool data,
     const Config *run = config_load(o->mem, path, 0, NULL);
     for (int k = 0; k < N_KEYS; k++) {
         const char *key = key_table[k].path;
-        if (key_table[k].kind == KIND_TREE || key_table[k].cat == CAT_NO_EFFECT) continue;
+        if (key_table[k].kind == KIND_Tree || key_table[k].cat == CAT_NO_EFFECT) continue;
         const char *value = config_value(run, o->mem, key);
         bool taken = is_taken(key, data, type) && config_given(run, key);
         /* A text that is given as empty is one that is not given; no flag may be empty. */

@@ -75,10 +75,6 @@ static int64_t add_begin(Endings *d, const Json *ctx) {
     return n;
 }
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 /* Tokens of the first n bytes alone. */
 static int64_t count_tokens(Endings *d, const char *s, size_t n) {
     size_t before = d->n;
@@ -92,7 +88,7 @@ static int64_t count_tokens(Endings *d, const char *s, size_t n) {
 static void add_ending(Endings *d, const Json *ctx, const Json *text) {
     Ending e = {.first = d->n};
     const char *c = json_string(ctx), *s = json_string(text);
-    bool apart = !ctx->length || is_space(c[ctx->length - 1]) || is_space(s[0]);
+    bool apart = !ctx->length || is_blank_char(c[ctx->length - 1]) || is_blank_char(s[0]);
     if (!text->length) json_fail(text, "a text", "an ending has no text");
     Arena *scratch = arena_new();
     Text all = text_new(scratch);
@@ -156,18 +152,15 @@ static void read_line(Endings *d, const char *line, size_t n, int number) {
 
 static bool is_blank_line(const char *s, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (!is_space(s[i])) return false;
+        if (!is_blank_char(s[i])) return false;
     return true;
 }
 
 static void read_lines(Endings *d, const char *text, size_t n) {
-    int number = 1;
-    for (size_t at = 0; at < n; number++) {
-        const char *end = memchr(text + at, '\n', n - at);
-        size_t length = end ? (size_t)(end - text) - at : n - at;
-        if (!is_blank_line(text + at, length)) read_line(d, text + at, length, number);
-        at += length + 1;
-    }
+    const char *end = text + n, *line;
+    size_t length;
+    for (int number = 1; (line = line_next(&text, end, &length)); number++)
+        if (!is_blank_line(line, length)) read_line(d, line, length, number);
     if (!d->nexamples) fail(EXIT_DATA, "%s has no line", d->path);
 }
 

@@ -27,16 +27,6 @@ static Figures figures_of(const EvalSums *s) {
     return f;
 }
 
-static void add_text(Text *t, const char *key, const char *value) {
-    text_add(t, ", \"%s\": ", key);
-    json_write_string(t, value);
-}
-
-static void add_number(Text *t, const char *key, double value) {
-    text_add(t, ", \"%s\": ", key);
-    json_write_double(t, value);
-}
-
 static const char *split_name(const Eval *e) {
     static const char *const names[] = {"train", "valid", "test"};
     return e->endings || e->all ? "all" : names[e->split];
@@ -45,26 +35,25 @@ static const char *split_name(const Eval *e) {
 static void report_json(const Eval *e, const Figures *f) {
     const EvalSums *s = &e->sums;
     Text t = text_new(e->t.mem);
-    text_add(&t, "{\"model\": ");
-    json_write_string(&t, e->from);
-    add_text(&t, "data", e->source.name);
-    add_text(&t, "split", split_name(e));
+    json_add_text(&t, "{", "model", e->from);
+    json_add_text(&t, ", ", "data", e->source.name);
+    json_add_text(&t, ", ", "split", split_name(e));
     text_add(&t, ", \"samples\": %lld, \"tokens\": %lld", (long long)s->samples,
              (long long)s->tokens);
     if (e->endings) {
         int64_t right, mean, n = eval_endings_count(e->endings);
         eval_endings_score(e->endings, &right, &mean);
         text_add(&t, ", \"examples\": %lld", (long long)n);
-        add_number(&t, "acc", (double)right / (double)n);
-        add_number(&t, "acc_norm", (double)mean / (double)n);
+        json_add_double(&t, ", ", "acc", (double)right / (double)n);
+        json_add_double(&t, ", ", "acc_norm", (double)mean / (double)n);
     }
-    add_number(&t, "loss", f->loss);
-    add_number(&t, "loss_error", f->error);
-    add_number(&t, "perplexity", f->perplexity);
+    json_add_double(&t, ", ", "loss", f->loss);
+    json_add_double(&t, ", ", "loss_error", f->error);
+    json_add_double(&t, ", ", "perplexity", f->perplexity);
     if (s->bytes) text_add(&t, ", \"bytes\": %lld", (long long)s->bytes);
-    if (s->bytes) add_number(&t, "bits_per_byte", f->bits_per_byte);
-    add_number(&t, "accuracy", f->accuracy);
-    add_number(&t, "seconds", e->seconds);
+    if (s->bytes) json_add_double(&t, ", ", "bits_per_byte", f->bits_per_byte);
+    json_add_double(&t, ", ", "accuracy", f->accuracy);
+    json_add_double(&t, ", ", "seconds", e->seconds);
     text_add(&t, "}");
     puts(t.s);
 }

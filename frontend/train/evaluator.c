@@ -142,7 +142,7 @@ void evaluator_plan(Train *t, Evaluator *e, int64_t samples) {
     if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
     if (samples) ranks_agree_module(t, m, o.schedule);
     CompileOptions co = strategy_compile_options(t->job.cfg);
-    co.memory_limit = config_size(t->job.cfg, "context.max_device_memory");
+    co.memory_limit = config_memory_limit(t->job.cfg);
     if (samples)
         co.memory_hint = "a smaller batch (--runner_config.batch_size) or sequence "
                          "(--model.model_config.seq_length), more ranks that share it "

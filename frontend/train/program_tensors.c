@@ -45,3 +45,7 @@ CkptTensor *program_tensors(Arena *mem, const Program *p, int *n) {
             }
     return list;
 }
+
+float *program_weight(void *program, int arg) {
+    return ((Program *)program)->arg[arg];
+}

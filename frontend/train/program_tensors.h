@@ -10,5 +10,7 @@ bool program_in_parts(const Program *p);
 /* Parameters, then states, of all stages of an allocated program, the same list on all
  * ranks, with this rank's memory; *n of them. What every stage has is listed once. */
 CkptTensor *program_tensors(Arena *mem, const Program *p, int *n);
+/* The memory of an argument of a Program, for source_load. */
+float *program_weight(void *program, int arg);
 
 #endif

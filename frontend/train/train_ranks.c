@@ -51,7 +51,7 @@ static char *config_lines(const Train *t) {
     Text text = text_new(t->mem);
     for (int k = 0; k < N_KEYS; k++) {
         const Key *key = &key_table[k];
-        if (key->kind == KIND_TREE) continue;
+        if (key->kind == KIND_Tree) continue;
         const char *value = config_value(t->job.cfg, t->mem, key->path);
         text_add(&text, "%s = ", key->path);
         text_add_bytes(&text, value, strlen(value));

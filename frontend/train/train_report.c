@@ -420,7 +420,10 @@ static int draw(const Train *t, Arena *mem) {
     double *vx, *vy;
     int points = valid_points(t, mem, &vx, &vy);
     plot.validation = (PlotSeries){vx, vy, points};
-    return n ? plot_write(path_join(mem, t->run_dir, "loss.svg"), &plot) : 0;
+    if (!n) return 0;
+    Text picture = plot_svg(mem, &plot);
+    return file_write_atomic(path_join(mem, t->run_dir, "loss.svg"), picture.s,
+                             picture.n);
 }
 
 void report_plot(const Train *t) {

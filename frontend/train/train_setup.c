@@ -146,8 +146,7 @@ static void allocate(Train *t) {
     if (limit)
         program_fit(t->program,
                     beside - recorded + MAX(t->process_bytes + recorded, stated), limit,
-                    "context.max_device_memory,",
-                    config_size(t->job.cfg, "context.max_device_memory"));
+                    "context.max_device_memory,", config_memory_limit(t->job.cfg));
     program_fit(t->program, beside, left.bytes, left.of, NULL);
     comm_barrier();
     profile_measure(t);

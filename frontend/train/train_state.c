@@ -172,10 +172,6 @@ void train_state_save(Train *t) {
 
 /* ---- the start ---- */
 
-static float *weight_at(void *context, int arg) {
-    return ((Program *)context)->arg[arg];
-}
-
 static int count_parameters(const Train *t) {
     int n = 0;
     for (int i = 0; i < t->ntensor; i++) n += t->tensor[i].file == CKPT_MODEL;
@@ -185,7 +181,7 @@ static int count_parameters(const Train *t) {
 /* Parameters come before the states that belong to them. */
 static const char *load_source(Train *t) {
     if (!program_in_parts(t->program))
-        return source_load(t->mem, &t->job.source, t->program->entry, weight_at,
+        return source_load(t->mem, &t->job.source, t->program->entry, program_weight,
                            t->program);
     Func *whole = model_entry(job_build_whole(&t->job));
     return source_load_parts(t->mem, &t->job.source, whole, t->tensor,

@@ -22,8 +22,6 @@ typedef struct Words {
     /* on rank 0, where the strategy is asked for: */
     ConfigWords found;
     const char *said; /* about it */
-    int code;         /* there is none; on all ranks */
-    const char *message;
 } Words;
 
 void train_say_notes(const Train *t, int first) {
@@ -96,7 +94,8 @@ static bool keeps_strategy(Words *w) {
 }
 
 /* On rank 0, which opens what the configuration names without the others. */
-static void look_for_strategy(Words *w) {
+static void look_for_strategy(void *context) {
+    Words *w = context;
     Catch caught;
     comm_alone(true);
     if (CATCH(caught)) {
@@ -106,13 +105,7 @@ static void look_for_strategy(Words *w) {
         catch_end(&caught);
     }
     comm_alone(false);
-    w->code = caught.code;
-    w->message = caught.code ? arena_strdup(w->t->mem, caught.message) : "";
-}
-
-static void fail_as_rank_0(void *context) {
-    const Words *w = context;
-    if (w->code) fail_again(w->code, w->message);
+    if (caught.code) fail_again(caught.code, caught.message);
 }
 
 static double least_room_bytes(void) {
@@ -131,10 +124,7 @@ static void choose_strategy(Words *w) {
     w->room_bytes = least_room_bytes();
     w->ranks = comm_size();
     watch_task("search for a strategy", -1, false);
-    if (comm_rank() == 0) look_for_strategy(w);
-    w->code = (int)comm_max_i64(w->code);
-    w->message = comm_broadcast_text(t->mem, w->message ? w->message : "");
-    agree_look(fail_as_rank_0, w);
+    agree_with_rank_0(t->mem, look_for_strategy, w);
     watch_task("start of the run", -1, false);
     for (int i = 0; i < w->found.nflags; i++)
         text_add(&flags, "%s%c", w->found.flag[i], BETWEEN_FLAGS);

@@ -42,7 +42,9 @@ static void draw_schedule(const Train *t, Arena *mem) {
     plan_fill_task_flops(t->pipe, flops);
     Timeline l = plan_schedule_timeline(mem, t->pipe, (const double(*)[TASK_KINDS])flops);
     const char *path = path_join(mem, t->run_dir, RUN_SCHEDULE);
-    record_say_written(t, "schedule", RUN_SCHEDULE, timeline_write(path, &l));
+    Text picture = timeline_svg(mem, &l);
+    record_say_written(t, "schedule", RUN_SCHEDULE,
+                       file_write_atomic(path, picture.s, picture.n));
 }
 
 void tasks_draw_schedule(const Train *t) {
@@ -192,7 +194,9 @@ void tasks_write_timeline(const Train *t, const Record *r) {
         write_csv(t, r, of, mem);
         Timeline l = last_step(t, r, of, mem);
         const char *path = path_join(mem, t->run_dir, RUN_TIMELINE_SVG);
-        record_say_written(t, "timeline", RUN_TIMELINE_SVG, timeline_write(path, &l));
+        Text picture = timeline_svg(mem, &l);
+        record_say_written(t, "timeline", RUN_TIMELINE_SVG,
+                           file_write_atomic(path, picture.s, picture.n));
     }
     arena_free(mem);
 }

@@ -40,47 +40,39 @@ static const char *copy_remedy(Arena *mem, const char *path, const char *good_ho
                         good_host, comm_host());
 }
 
-/* path NULL: `remedy` says what to do. */
+/* Of all ranks, or of those of each stage. path NULL: `remedy` says what to do. */
 static void agree(Arena *mem, const char *what, const char *text, const char *remedy,
-                  const char *path) {
+                  const char *path, bool in_stage) {
+    char *(*of_first)(Arena *, const char *) =
+        in_stage ? comm_stage_text : comm_broadcast_text;
     char mine[33], *here, *there;
     if (comm_size() == 1) return;
     hash_hex(text, strlen(text), mine);
-    bool differs = strcmp(mine, comm_broadcast_text(mem, mine)) != 0;
+    bool differs = strcmp(mine, of_first(mem, mine)) != 0;
     if (!comm_max_i64(differs)) return;
-    const char *first = comm_broadcast_text(mem, text);
+    const char *first = of_first(mem, text);
     const char *host = comm_broadcast_text(mem, comm_host());
+    const char *stage = in_stage ? arena_printf(mem, "of stage %d ", comm_stage()) : "";
     if (first_difference(mem, text, first, &here, &there))
         fail(EXIT_CONFIG,
-             "ranks disagree on the %s: rank %d on %s has '%s', rank 0 has '%s'; %s",
-             what, comm_rank(), comm_host(), here, there,
+             "ranks %sdisagree on the %s: rank %d on %s has '%s', rank %d has '%s'; %s",
+             stage, what, comm_rank(), comm_host(), here,
+             in_stage ? comm_stage_first() : 0, there,
              path ? copy_remedy(mem, path, host) : remedy);
     comm_barrier(); /* the rank that differs ends the others */
     fail(EXIT_CONFIG, "ranks disagree on the %s", what);
 }
 
 void agree_on(Arena *mem, const char *what, const char *text, const char *remedy) {
-    agree(mem, what, text, remedy, NULL);
+    agree(mem, what, text, remedy, NULL, false);
 }
 
 void agree_in_stage(Arena *mem, const char *what, const char *text, const char *remedy) {
-    char *here, *there;
-    if (comm_size() == 1) return;
-    const char *first = comm_stage_text(mem, text);
-    bool differs = strcmp(text, first) != 0;
-    if (!comm_max_i64(differs)) return;
-    if (first_difference(mem, text, first, &here, &there))
-        fail(EXIT_CONFIG,
-             "ranks of stage %d disagree on the %s: rank %d on %s has '%s', rank %d has "
-             "'%s'; %s",
-             comm_stage(), what, comm_rank(), comm_host(), here, comm_stage_first(),
-             there, remedy);
-    comm_barrier(); /* the rank that differs ends the others */
-    fail(EXIT_CONFIG, "ranks disagree on the %s", what);
+    agree(mem, what, text, remedy, NULL, true);
 }
 
 void agree_on_file(Arena *mem, const char *what, const char *text, const char *path) {
-    agree(mem, what, text, NULL, path);
+    agree(mem, what, text, NULL, path, false);
 }
 
 /* Some rank has failed. `good` is the first that has not; INT64_MAX: there is none. */

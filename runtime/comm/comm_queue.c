@@ -35,33 +35,20 @@ static void run_collective(const Request *r) {
     comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace, r->label);
 }
 
-/* What a rank that waits in it is said to wait in. */
-static void watch_message(const char *what, const Request *r) {
-    WATCH_PUT(op, what);
-    WATCH_PUT(label, r->label);
-    WATCH_PUT(bytes, r->bytes);
-}
-
-static void end_watch_message(void) {
-    WATCH_PUT(label, NULL);
-    WATCH_PUT(op, NULL);
-    WATCH_PUT(bytes, -1);
-}
-
 static void run_send(const Request *r) {
     link_post(r->post, r->rank, r->message, r->data, r->bytes);
 }
 
 static void run_sent(const Request *r) {
-    watch_message("send", r);
+    watch_enter("send", r->label, r->bytes);
     link_unpost(r->post);
-    end_watch_message();
+    watch_leave();
 }
 
 static void run_receive(const Request *r) {
-    watch_message("receive", r);
+    watch_enter("receive", r->label, r->bytes);
     link_take(r->rank, r->message, r->data, r->bytes);
-    end_watch_message();
+    watch_leave();
 }
 
 /* Tickets count from 1; a request is in queue[ticket % QUEUE_LENGTH] until it is done. */

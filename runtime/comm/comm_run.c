@@ -8,6 +8,11 @@ enum {
     MEMBER_BYTES = 128, /* staging of a member at least: one plan for all tiny payloads */
 };
 
+static const char *const kind_name[COMM_KINDS] = {
+    [COMM_ALL_REDUCE] = "all_reduce",         [COMM_ALL_REDUCE_MAX] = "all_reduce max",
+    [COMM_REDUCE_SCATTER] = "reduce_scatter", [COMM_ALL_GATHER] = "all_gather",
+    [COMM_ALL_TO_ALL] = "all_to_all",         [COMM_RING_SHIFT] = "ring_shift"};
+
 static CommStats stats[COMM_KINDS];
 
 /* ---- small payloads: few messages rather than few bytes ---- */
@@ -81,26 +86,6 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
     return MAX(bytes, (int64_t)members * MEMBER_BYTES);
 }
 
-/* What a rank that waits in it is said to wait in. */
-static void begin_watch(CommKind kind, int64_t bytes, const char *label) {
-    static const char *const name[COMM_KINDS] = {[COMM_ALL_REDUCE] = "all_reduce",
-                                                 [COMM_ALL_REDUCE_MAX] = "all_reduce max",
-                                                 [COMM_REDUCE_SCATTER] = "reduce_scatter",
-                                                 [COMM_ALL_GATHER] = "all_gather",
-                                                 [COMM_ALL_TO_ALL] = "all_to_all",
-                                                 [COMM_RING_SHIFT] = "ring_shift"};
-    WATCH_PUT(op, name[kind]);
-    WATCH_PUT(label, label);
-    WATCH_PUT(bytes, bytes);
-}
-
-static void end_watch(void) {
-    WATCH_PUT(label, NULL);
-    WATCH_PUT(op, NULL);
-    WATCH_PUT(bytes, -1);
-    watch_go_on();
-}
-
 void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
                   void *workspace, const char *label) {
     double start = clock_seconds();
@@ -111,12 +96,13 @@ void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
         copy_parts(kind, part, n);
     } else {
         int64_t small = small_bytes(kind, g.n, part, n);
-        begin_watch(
-            kind, stream_new(comm_kind_info[kind].from, part, n, g.n, false).total_bytes,
-            label);
+        watch_enter(
+            kind_name[kind], label,
+            stream_new(comm_kind_info[kind].from, part, n, g.n, false).total_bytes);
         sent = small ? small_run(kind, &g, part, n, small, workspace)
                      : ring_run(kind, &g, part, n, workspace);
-        end_watch();
+        watch_leave();
+        watch_go_on();
     }
     stats[kind].calls++;
     stats[kind].sent_bytes += sent;

@@ -63,6 +63,18 @@ static inline void watch_go_on(void) {
     watch_progress();
 }
 
+/* What a rank that waits from here on is said to wait in, until watch_leave. */
+static inline void watch_enter(const char *op, const char *label, int64_t bytes) {
+    WATCH_PUT(op, op);
+    WATCH_PUT(label, label);
+    WATCH_PUT(bytes, bytes);
+}
+static inline void watch_leave(void) {
+    WATCH_PUT(label, NULL);
+    WATCH_PUT(op, NULL);
+    WATCH_PUT(bytes, -1);
+}
+
 /* Memory of so many bytes, zeroed, that all ranks of this host share; NULL: they do not. */
 size_t watch_board_bytes(int local_size);
 void watch_board(void *shared, int local_rank, int local_size);

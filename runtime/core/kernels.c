@@ -56,6 +56,16 @@ void rt_copy_runs(char *to, const char *from, int64_t rows, int64_t run_bytes,
     run_parts(rows, rows * run_bytes, copy_runs, &r);
 }
 
+static int64_t offset_at(int64_t index, int64_t n, const int64_t *size,
+                         const int64_t *stride) {
+    int64_t offset = 0;
+    for (int64_t d = n - 1; d >= 0; d--) {
+        offset += index % size[d] * stride[d];
+        index /= size[d];
+    }
+    return offset;
+}
+
 typedef struct Spread {
     char *to;
     const char *from;
@@ -68,11 +78,7 @@ static void spread_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     (void)thread;
     int64_t n = s->size[s->rank - 1], step = s->stride[s->rank - 1] * s->bytes;
     for (int64_t row = begin; row < end; row++) {
-        int64_t rest = row, offset = 0;
-        for (int64_t d = s->rank - 2; d >= 0; d--) {
-            offset += rest % s->size[d] * s->stride[d];
-            rest /= s->size[d];
-        }
+        int64_t offset = offset_at(row, s->rank - 1, s->size, s->stride);
         char *to = s->to + row * n * s->bytes;
         const char *from = s->from + offset * s->bytes;
         if (step == s->bytes) {
@@ -105,16 +111,6 @@ typedef struct Reduce {
     int64_t nkept, ngone, size[COPY_DIMS], stride[COPY_DIMS], gone;
     bool take_max;
 } Reduce;
-
-static int64_t offset_at(int64_t index, int64_t n, const int64_t *size,
-                         const int64_t *stride) {
-    int64_t offset = 0;
-    for (int64_t d = n - 1; d >= 0; d--) {
-        offset += index % size[d] * stride[d];
-        index /= size[d];
-    }
-    return offset;
-}
 
 /* Rows of the last kept dimension: the sum, or maximum, over all dimensions that are
  * reduced. */

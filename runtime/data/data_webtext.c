@@ -8,6 +8,7 @@
  * of the row. A text without a label that counts is left out.
  *
  * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
+#include "base/utf8.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
 #include "runtime/data/prepared.h"
@@ -94,12 +95,11 @@ static void tokenize(Arena *mem, const Data *d, WebText *w) {
     int64_t zero = 0, line = 0;
     w->words = tokenizer_cache_new();
     growing_add(&w->begin, &zero, sizeof zero);
-    const char *p = (const char *)w->json.bytes, *end = p + w->json.n;
-    if (w->json.n >= 3 && !memcmp(p, "\xEF\xBB\xBF", 3)) p += 3; /* no text */
-    while (p && p < end) {
-        const char *stop = memchr(p, '\n', (size_t)(end - p));
-        if (!stop) stop = end;
-        size_t n = (size_t)(stop - p), blank = 0;
+    const char *rest = (const char *)w->json.bytes, *end = rest + w->json.n;
+    size_t n;
+    rest += utf8_mark(rest, w->json.n);
+    for (const char *p; (p = line_next(&rest, end, &n));) {
+        size_t blank = 0;
         while (blank < n && memchr(" \t\r", p[blank], 3)) blank++;
         line++;
         if (blank < n) {
@@ -107,7 +107,6 @@ static void tokenize(Arena *mem, const Data *d, WebText *w) {
             const char *text = parse_line(w, d, line, p, n, &length);
             add_text(w, d, t, text, length, room);
         }
-        p = stop + 1;
     }
 }
 

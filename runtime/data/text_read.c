@@ -1,5 +1,6 @@
 /* text_read.c - see text_read.h. */
 #include "runtime/data/text_read.h"
+#include "base/utf8.h"
 #include "runtime/text/text_stream.h"
 #include <errno.h>
 #include <glob.h>
@@ -160,6 +161,13 @@ static bool take(TextReader *r, TextBatch *b, const char *end, bool keep) {
     return end != NULL;
 }
 
+/* A byte order mark at its beginning is no text. */
+static void skip_mark(const TextBatch *b, TextRecord *t) {
+    size_t mark = utf8_mark(b->text.p + t->begin, t->n);
+    t->begin += mark;
+    t->n -= mark;
+}
+
 /* The next line, added to the batch's text without its '\n'. False at the end of the file.
  * One that is too long is passed over. */
 static bool read_line(TextReader *r, TextBatch *b, TextRecord *line) {
@@ -178,12 +186,7 @@ static bool read_line(TextReader *r, TextBatch *b, TextRecord *line) {
     if (!some) return false;
     if (!line->too_long) line->n = b->text.n - line->begin - ended;
     b->text.n = line->begin + line->n;
-    if (r->line == 1 && line->n >= 3 &&
-        !memcmp(b->text.p + line->begin, "\xEF\xBB\xBF", 3)) {
-        line->begin += 3; /* a byte order mark is no text */
-        line->n -= 3;
-    }
-    r->line++;
+    if (r->line++ == 1) skip_mark(b, line);
     return true;
 }
 
@@ -270,10 +273,7 @@ static bool read_whole(TextReader *r, TextBatch *b) {
         if (b->text.n - t.begin > TEXT_RECORD_MAX) too_large(r, 1);
     }
     t.n = b->text.n - t.begin;
-    if (t.n >= 3 && !memcmp(b->text.p + t.begin, "\xEF\xBB\xBF", 3)) {
-        t.begin += 3;
-        t.n -= 3;
-    }
+    skip_mark(b, &t);
     if (t.n) add_record(b, &t);
     return false;
 }

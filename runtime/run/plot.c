@@ -28,7 +28,7 @@ static const char dark[] = ".raw{stroke:#3d6187}\n"
                            ".dot{fill:#f0965a}\n";
 
 typedef struct Axis {
-    double low, high, first, step;
+    double low, high;
 } Axis;
 
 static double x_of(const Axis *a, double v) {
@@ -49,7 +49,7 @@ static void range_add(const PlotSeries *s, double *x, double *y) {
 
 /* Axis over [low, high] widened by `margin` of its length; a range of no length, or of
  * one beyond double, is given one. */
-static Axis axis_over(const double range[2], double margin, int ticks) {
+static Axis axis_over(const double range[2], double margin) {
     double low = range[0], high = range[1];
     if (!(low <= high)) low = 0, high = 1;
     low = fmax(low, -1e300), high = fmin(high, 1e300);
@@ -60,27 +60,7 @@ static Axis axis_over(const double range[2], double margin, int ticks) {
         low -= half, high += half;
     }
     double pad = (high - low) * margin;
-    Axis a = {.low = low - pad, .high = high + pad};
-    svg_ticks(a.low, a.high, ticks, &a.first, &a.step);
-    return a;
-}
-
-static void add_axes(Text *t, const Axis *x, const Axis *y) {
-    char label[32];
-    double bottom = TOP + PLOT_H;
-    for (int i = 0; i < 40 && y->first + i * y->step <= y->high; i++) {
-        double v = y->first + i * y->step, at = y_of(y, v);
-        text_add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>\n", LEFT, at, PLOT_W);
-        svg_tick_label(v, y->step, label);
-        svg_text(t, LEFT - 8, at + 4, "text-anchor=\"end\"", label);
-    }
-    for (int i = 0; i < 40 && x->first + i * x->step <= x->high; i++) {
-        double v = x->first + i * x->step, at = x_of(x, v);
-        text_add(t, "<path class=\"axis\" d=\"M%.1f %.1fv5\"/>\n", at, bottom);
-        svg_tick_label(v, x->step, label);
-        svg_text(t, at, bottom + 20, "text-anchor=\"middle\"", label);
-    }
-    text_add(t, "<path class=\"axis\" d=\"M%d %.1fh%d\"/>\n", LEFT, bottom, PLOT_W);
+    return (Axis){.low = low - pad, .high = high + pad};
 }
 
 /* Lowest and highest point of each of `columns` runs of equal length, in their order:
@@ -198,11 +178,12 @@ Text plot_svg(Arena *mem, const Plot *plot) {
     double xs[2] = {INFINITY, -INFINITY}, ys[2] = {INFINITY, -INFINITY};
     range_add(&plot->train, xs, ys);
     range_add(&plot->validation, xs, ys);
-    Axis x = axis_over(xs, 0, 8), y = axis_over(ys, 0.05, 6);
+    Axis x = axis_over(xs, 0), y = axis_over(ys, 0.05);
     const char *title = plot->title ? plot->title : "";
     svg_begin(&t, WIDTH, HEIGHT, title, light, dark);
     svg_text(&t, LEFT, 26, "class=\"title\"", title);
-    add_axes(&t, &x, &y);
+    svg_axis_y(&t, y.low, y.high, 6, LEFT, PLOT_W, TOP, PLOT_H);
+    svg_axis_x(&t, x.low, x.high, 0, 8, LEFT, PLOT_W, TOP + PLOT_H);
     svg_text(&t, LEFT + PLOT_W / 2.0, HEIGHT - 14, "text-anchor=\"middle\"",
              plot->x_label ? plot->x_label : "step");
     text_add(&t, "<g transform=\"translate(18 %d) rotate(-90)\">", TOP + PLOT_H / 2);
@@ -211,12 +192,4 @@ Text plot_svg(Arena *mem, const Plot *plot) {
     add_series(mem, &t, plot, &x, &y);
     text_add(&t, "</svg>\n");
     return t;
-}
-
-int plot_write(const char *path, const Plot *plot) {
-    Arena *mem = arena_new();
-    Text t = plot_svg(mem, plot);
-    int error = file_write_atomic(path, t.s, t.n);
-    arena_free(mem);
-    return error;
 }

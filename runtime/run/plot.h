@@ -19,7 +19,4 @@ typedef struct Plot {
  * dark theme. Long series are thinned to what the width can show, extremes kept. */
 Text plot_svg(Arena *mem, const Plot *plot);
 
-/* Writes plot_svg to a file, whole or not at all. Returns 0 or an errno value. */
-int plot_write(const char *path, const Plot *plot);
-
 #endif

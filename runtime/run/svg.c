@@ -74,3 +74,37 @@ void svg_tick_label(double v, double step, char out[32]) {
     }
     snprintf(out, 32, "%.10g", least);
 }
+
+/* The i-th tick of an axis that ends at `last`. */
+static bool tick_at(double lo, double hi, double last, int want, int i, double *v,
+                    char label[32]) {
+    enum { MOST = 40 };
+    double first, step;
+    svg_ticks(lo, hi, want, &first, &step);
+    *v = first + i * step;
+    svg_tick_label(*v, step, label);
+    return i < MOST && *v <= last;
+}
+
+void svg_axis_x(Text *t, double lo, double hi, double slack, int want, int left,
+                int width, double bottom) {
+    char label[32];
+    double v, last = hi + slack * (hi - lo);
+    for (int i = 0; tick_at(lo, hi, last, want, i, &v, label); i++) {
+        double x = left + (v - lo) / (hi - lo) * width;
+        text_add(t, "<path class=\"axis\" d=\"M%.1f %.1fv5\"/>\n", x, bottom);
+        svg_text(t, x, bottom + 20, "text-anchor=\"middle\"", label);
+    }
+    text_add(t, "<path class=\"axis\" d=\"M%d %.1fh%d\"/>\n", left, bottom, width);
+}
+
+void svg_axis_y(Text *t, double lo, double hi, int want, int left, int width, int top,
+                int height) {
+    char label[32];
+    double v;
+    for (int i = 0; tick_at(lo, hi, hi, want, i, &v, label); i++) {
+        double y = top + (hi - v) / (hi - lo) * height;
+        text_add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>\n", left, y, width);
+        svg_text(t, left - 8, y + 4, "text-anchor=\"end\"", label);
+    }
+}

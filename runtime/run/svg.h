@@ -21,5 +21,12 @@ void svg_text(Text *t, double x, double y, const char *attributes, const char *s
 void svg_ticks(double lo, double hi, int want, double *first, double *step);
 /* What stands at a tick: 1500 as 1.5k and so on. */
 void svg_tick_label(double v, double step, char out[32]);
+/* An axis from lo to hi, about `want` round ticks with what stands at them: along the lower edge of
+ * a picture's plot, or grid lines over all of its width. A tick may lie behind hi by `slack` of the
+ * length, for ends that are rounded. */
+void svg_axis_x(Text *t, double lo, double hi, double slack, int want, int left,
+                int width, double bottom);
+void svg_axis_y(Text *t, double lo, double hi, int want, int left, int width, int top,
+                int height);
 
 #endif

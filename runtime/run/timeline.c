@@ -185,20 +185,8 @@ static void add_rows(const Picture *p, Text *t) {
 
 static void add_axis(const Picture *p, Text *t) {
     const Timeline *l = p->l;
-    double bottom = TOP + l->nrows * p->row + 4, first, step;
-    char label[32];
-    svg_ticks(l->axis_begin, l->axis_end, 10, &first, &step);
-    for (int i = 0; i < 40; i++) {
-        double v = first + i * step,
-               share = (v - l->axis_begin) / (l->axis_end - l->axis_begin);
-        if (share > 1 + 1e-9) break;
-        text_add(t, "<path class=\"axis\" d=\"M%.1f %.1fv5\"/>\n",
-                 LEFT + share * p->width, bottom);
-        svg_tick_label(v, step, label);
-        svg_text(t, LEFT + share * p->width, bottom + 20, "text-anchor=\"middle\"",
-                 label);
-    }
-    text_add(t, "<path class=\"axis\" d=\"M%d %.1fh%d\"/>\n", LEFT, bottom, p->width);
+    double bottom = TOP + l->nrows * p->row + 4;
+    svg_axis_x(t, l->axis_begin, l->axis_end, 1e-9, 10, LEFT, p->width, bottom);
     svg_text(t, LEFT + p->width / 2.0, bottom + 42, "text-anchor=\"middle\"", l->axis);
 }
 
@@ -249,12 +237,4 @@ Text timeline_svg(Arena *mem, const Timeline *l) {
     add_axis(&p, &t);
     text_add(&t, "</svg>\n");
     return t;
-}
-
-int timeline_write(const char *path, const Timeline *l) {
-    Arena *mem = arena_new();
-    Text t = timeline_svg(mem, l);
-    int error = file_write_atomic(path, t.s, t.n);
-    arena_free(mem);
-    return error;
 }

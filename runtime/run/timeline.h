@@ -30,7 +30,5 @@ double timeline_idle(const Timeline *l);
 /* An SVG as svg.h says, at most some MB long: boxes that are too short to be seen are drawn
  * together. Kinds differ in lightness as well as in hue, shades of a kind less than kinds. */
 Text timeline_svg(Arena *mem, const Timeline *l);
-/* Writes it to a file, whole or not at all. Returns 0 or an errno value. */
-int timeline_write(const char *path, const Timeline *l);
 
 #endif

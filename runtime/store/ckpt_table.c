@@ -137,22 +137,18 @@ int *ckpt_share(Arena *mem, const CkptTensor *t, int n) {
 
 static void add_row(Text *t, const char *name, int kind, const char *type_name, int rank,
                     const int64_t *dim) {
-    text_add(t, "%s\n{\"name\": ", t->s[t->n - 1] == '[' ? "" : ",");
-    json_write_string(t, name);
-    text_add(
-        t, ", \"file\": \"%s\", \"dtype\": ", kind == CKPT_MODEL ? "model" : "optimizer");
-    json_write_string(t, type_name);
+    json_add_text(t, t->s[t->n - 1] == '[' ? "\n{" : ",\n{", "name", name);
+    json_add_text(t, ", ", "file", kind == CKPT_MODEL ? "model" : "optimizer");
+    json_add_text(t, ", ", "dtype", type_name);
     text_add(t, ", \"shape\": [");
     text_add_ints(t, ", ", dim, rank);
     text_add(t, "]");
 }
 
 static void add_layout(Text *t, const Layout *l) {
-    text_add(t, ", \"whole\": ");
-    json_write_string(t, type_text(t->mem, l->mesh, &l->whole));
+    json_add_text(t, ", ", "whole", type_text(t->mem, l->mesh, &l->whole));
     if (!l->flattened) return;
-    text_add(t, ", \"flat\": ");
-    json_write_string(t, mesh_axes_text(t->mem, l->mesh, l->flat));
+    json_add_text(t, ", ", "flat", mesh_axes_text(t->mem, l->mesh, l->flat));
     text_add(t, ", \"lead\": %d", l->lead);
     if (l->padded != layout_least_padded(l))
         text_add(t, ", \"padded\": %lld", (long long)l->padded);
@@ -162,10 +158,7 @@ static void add_layout(Text *t, const Layout *l) {
 static void add_stage(Text *t, const CkptTensor *c) {
     const Layout *l = c->layout;
     if (!l || (l->stages <= 1 && !l->rows)) return;
-    if (c->tensor) {
-        text_add(t, ", \"tensor\": ");
-        json_write_string(t, c->tensor);
-    }
+    if (c->tensor) json_add_text(t, ", ", "tensor", c->tensor);
     if (l->rows)
         text_add(t, ", \"first\": %lld, \"rows\": %lld", (long long)l->first,
                  (long long)l->rows);
@@ -177,8 +170,7 @@ static void add_mesh(Text *t, const Mesh *m, int stages) {
     if (stages > 1) text_add(t, "\"stages\": %d,\n", stages);
     text_add(t, "\"mesh\": [");
     for (int a = 0; m && a < m->naxes; a++) {
-        text_add(t, "%s{\"axis\": ", a ? ", " : "");
-        json_write_string(t, m->axis[a].name);
+        json_add_text(t, a ? ", {" : "{", "axis", m->axis[a].name);
         text_add(t, ", \"size\": %d}", m->axis[a].size);
     }
     text_add(t, "],\n\"tensors\": [");

@@ -239,16 +239,10 @@ Safetensors *safetensors_parse(Arena *mem, const char *name, const void *bytes,
 /* Tensors. */
 
 const SafeTensor *safetensors_find(const Safetensors *s, const char *name) {
-    int low = 0, high = s->n;
-    while (low < high) {
-        int mid = low + (high - low) / 2, order = strcmp(s->by_name[mid]->name, name);
-        if (order == 0) return s->by_name[mid];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    SafeTensor want = {.name = name};
+    const SafeTensor *at = &want, **found = bsearch(&at, s->by_name, (size_t)s->n,
+                                                    sizeof *s->by_name, compare_names);
+    return found ? *found : NULL;
 }
 
 const SafeTensor *safetensors_need(const Safetensors *s, const char *name) {

@@ -190,14 +190,6 @@ const char *zip_stored_try(Arena *mem, const uint8_t *bytes, uint64_t n, ZipStor
 }
 
 const ZipEntry *zip_stored_find(const ZipStored *zip, const char *name) {
-    int low = 0, high = zip->n;
-    while (low < high) {
-        int mid = low + (high - low) / 2, order = strcmp(zip->e[mid].name, name);
-        if (order == 0) return &zip->e[mid];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    ZipEntry want = {.name = name};
+    return bsearch(&want, zip->e, (size_t)zip->n, sizeof want, compare_name);
 }

@@ -229,15 +229,14 @@ static void read_merges(Loader *l, const char *name, const char *text, size_t n)
     merges_start(l, name, lines);
     char *line = arena_alloc(l->mem, n + 1);
     int number = 1;
-    for (size_t i = 0, next; i < n; i = next, number++) {
-        const char *end = memchr(text + i, '\n', n - i);
-        size_t size = end ? (size_t)(end - text) - i : n - i;
-        next = i + size + (end != NULL);
-        if (size && text[i + size - 1] == '\r') size--;
+    const char *rest = text, *end = text + n;
+    size_t size;
+    for (const char *from; (from = line_next(&rest, end, &size)); number++) {
+        if (size && from[size - 1] == '\r') size--;
         if (number == 1 && size >= 8 && !memcmp(text, "#version", 8)) continue;
-        if (size == 0 && next >= n) break; /* an empty last line */
+        if (size == 0 && rest == end) break; /* an empty last line */
         MergePlace at = {.line = {.file = name, .text = text, .line = number, .col = 1}};
-        memcpy(line, text + i, size);
+        memcpy(line, from, size);
         add_merge_text(l, &at, line, size);
     }
 }

@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "runtime/text/bpe.h"
 #include "runtime/text/unicode_tables.h"
+#include <stdlib.h>
 
 /* What `\s` is to Python and Rust: exactly these 25. */
 static const UnicodeRange unicode_spaces[] = {
@@ -11,20 +12,14 @@ static const UnicodeRange unicode_spaces[] = {
     {0x205F, 0x205F}, {0x3000, 0x3000},
 };
 
+static int compare_range(const void *code, const void *range) {
+    const uint32_t c = *(const uint32_t *)code;
+    const UnicodeRange *r = range;
+    return (c > r->last) - (c < r->first);
+}
+
 static bool in_ranges(const UnicodeRange *r, int n, uint32_t c) {
-    int low = 0;
-    while (n > 0) {
-        int half = n / 2;
-        if (c > r[low + half].last) {
-            low += half + 1;
-            n -= half + 1;
-        } else if (c < r[low + half].first) {
-            n = half;
-        } else {
-            return true;
-        }
-    }
-    return false;
+    return bsearch(&c, r, (size_t)n, sizeof *r, compare_range) != NULL;
 }
 
 CharClass bpe_class(uint32_t c) {
@@ -228,8 +223,9 @@ size_t bpe_spaces(const char *s, size_t n, bool back) {
 bool bpe_word_char(const char *s, size_t n, bool back) {
     size_t size;
     if (!n) return false;
-    return in_ranges(unicode_words, ARRAY_LEN(unicode_words),
-                     char_at_end(s, n, back, &size));
+    uint32_t c = char_at_end(s, n, back, &size);
+    return bpe_class(c) == CHAR_LETTER ||
+           in_ranges(unicode_other_words, ARRAY_LEN(unicode_other_words), c);
 }
 
 /* ---- UTF-8 ---- */

@@ -21,10 +21,11 @@ enum {
 };
 
 struct Nfc {
-    uint8_t changes[CODE_POINTS / 8]; /* bit: may not stay as it is where it is */
-    uint8_t follows[CODE_POINTS / 8]; /* bit: may be put together with what is before */
-    const NfcPair **pair;             /* those that are put together, by first, second */
-    int npair;
+    uint8_t changes[CODE_POINTS / 8];   /* bit: may not stay as it is where it is */
+    uint8_t follows[CODE_POINTS / 8];   /* bit: may be put together with what is before */
+    NfcPair pair[ARRAY_LEN(nfc_pairs)]; /* by first, second */
+    NfcPair apart[ARRAY_LEN(nfc_pairs) + ARRAY_LEN(nfc_alone) + ARRAY_LEN(nfc_others)];
+    int napart; /* of apart, by code; second 0: made of one */
 };
 
 static void bit_set(uint8_t *bits, uint32_t c) {
@@ -36,36 +37,51 @@ static bool bit_get(const uint8_t *bits, uint32_t c) {
 }
 
 static int compare_pairs(const void *a, const void *b) {
-    const NfcPair *x = *(const NfcPair *const *)a, *y = *(const NfcPair *const *)b;
+    const NfcPair *x = a, *y = b;
     if (x->first != y->first) return x->first < y->first ? -1 : 1;
     return (x->second > y->second) - (x->second < y->second);
 }
 
+static int compare_codes(const void *a, const void *b) {
+    const NfcPair *x = a, *y = b;
+    return (x->code > y->code) - (x->code < y->code);
+}
+
+static void add_alone(Nfc *nfc, NfcPair p) {
+    nfc->apart[nfc->napart++] = p;
+    bit_set(nfc->changes, p.code);
+    /* What it becomes may begin with a mark. */
+    if (bit_get(nfc->follows, p.first)) bit_set(nfc->follows, p.code);
+}
+
+static void fill_apart(Nfc *nfc) {
+    const uint32_t *other = nfc_others;
+    for (int i = 0; i < ARRAY_LEN(nfc_runs); i++)
+        for (uint32_t k = 0; k < nfc_runs[i].n; k++)
+            add_alone(nfc, (NfcPair){nfc_runs[i].first + k, *other++, 0});
+    for (int i = 0; i < ARRAY_LEN(nfc_alone); i++) add_alone(nfc, nfc_alone[i]);
+    for (int i = 0; i < ARRAY_LEN(nfc_pairs); i++) {
+        nfc->apart[nfc->napart++] = nfc_pairs[i];
+        bit_set(nfc->changes, nfc_pairs[i].second);
+        bit_set(nfc->follows, nfc_pairs[i].second);
+    }
+    qsort(nfc->apart, (size_t)nfc->napart, sizeof *nfc->apart, compare_codes);
+}
+
 const Nfc *nfc_new(Arena *mem) {
     Nfc *nfc = NEW(mem, Nfc);
-    nfc->pair = NEW_ARRAY(mem, const NfcPair *, ARRAY_LEN(nfc_pairs));
     for (int i = 0; i < ARRAY_LEN(nfc_classes); i++)
         for (uint32_t c = nfc_classes[i].first; c <= nfc_classes[i].last; c++) {
             bit_set(nfc->changes, c);
             bit_set(nfc->follows, c);
         }
-    for (int i = 0; i < ARRAY_LEN(nfc_pairs); i++) {
-        const NfcPair *p = &nfc_pairs[i];
-        if (p->alone) {
-            bit_set(nfc->changes, p->code);
-            /* What it becomes may begin with a mark. */
-            if (bit_get(nfc->follows, p->first)) bit_set(nfc->follows, p->code);
-        } else {
-            nfc->pair[nfc->npair++] = p;
-            bit_set(nfc->changes, p->second);
-            bit_set(nfc->follows, p->second);
-        }
-    }
+    fill_apart(nfc);
     for (uint32_t c = VOWELS; c < TAILS + TAIL_COUNT; c++) {
         bit_set(nfc->changes, c);
         bit_set(nfc->follows, c);
     }
-    qsort(nfc->pair, (size_t)nfc->npair, sizeof *nfc->pair, compare_pairs);
+    memcpy(nfc->pair, nfc_pairs, sizeof nfc_pairs);
+    qsort(nfc->pair, ARRAY_LEN(nfc_pairs), sizeof *nfc->pair, compare_pairs);
     return nfc;
 }
 
@@ -82,40 +98,26 @@ bool nfc_is(const Nfc *nfc, const char *s, size_t n) {
     return true;
 }
 
-static int combining_class(uint32_t c) {
-    int low = 0, n = ARRAY_LEN(nfc_classes);
-    while (n > 0) {
-        int half = n / 2;
-        const NfcClass *k = &nfc_classes[low + half];
-        if (c >= k->first && c <= k->last) return k->combining;
-        if (c > k->last) {
-            low += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
-    return 0;
+static int compare_class(const void *code, const void *class) {
+    const uint32_t c = *(const uint32_t *)code;
+    const NfcClass *k = class;
+    return (c > k->last) - (c < k->first);
 }
 
-static const NfcPair *made_of(uint32_t c) {
-    int low = 0, n = ARRAY_LEN(nfc_pairs);
-    while (n > 0) {
-        int half = n / 2;
-        const NfcPair *p = &nfc_pairs[low + half];
-        if (c == p->code) return p;
-        if (c > p->code) {
-            low += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
-    return NULL;
+static int combining_class(const Nfc *nfc, uint32_t c) {
+    if (!bit_get(nfc->follows, c)) return 0;
+    const NfcClass *k =
+        bsearch(&c, nfc_classes, ARRAY_LEN(nfc_classes), sizeof *k, compare_class);
+    return k ? k->combining : 0;
+}
+
+static const NfcPair *made_of(const Nfc *nfc, uint32_t c) {
+    NfcPair want = {.code = c};
+    return bsearch(&want, nfc->apart, (size_t)nfc->napart, sizeof want, compare_codes);
 }
 
 /* The parts of c, each made of one character; returns how many. */
-static int take_apart(uint32_t c, uint32_t part[MOST_PARTS]) {
+static int take_apart(const Nfc *nfc, uint32_t c, uint32_t part[MOST_PARTS]) {
     if (c >= HANGUL && c < HANGUL + SYLLABLES) {
         uint32_t s = c - HANGUL, tail = s % TAIL_COUNT;
         part[0] = LEADS + s / (VOWEL_COUNT * TAIL_COUNT);
@@ -126,7 +128,7 @@ static int take_apart(uint32_t c, uint32_t part[MOST_PARTS]) {
     /* The first part of a pair may be a pair again; the second never is. */
     uint32_t behind[MOST_PARTS];
     int n = 0, made = 0;
-    for (const NfcPair *p; (p = made_of(c)); c = p->first)
+    for (const NfcPair *p; (p = made_of(nfc, c)); c = p->first)
         if (p->second) {
             check(n < MOST_PARTS - 1);
             behind[n++] = p->second;
@@ -144,10 +146,9 @@ static uint32_t put_together(const Nfc *nfc, uint32_t a, uint32_t b) {
         b < TAILS + TAIL_COUNT)
         return a + b - TAILS;
     NfcPair want = {.first = a, .second = b};
-    const NfcPair *key = &want;
-    const NfcPair **p =
-        bsearch(&key, nfc->pair, (size_t)nfc->npair, sizeof *p, compare_pairs);
-    return p ? (*p)->code : 0;
+    const NfcPair *p =
+        bsearch(&want, nfc->pair, ARRAY_LEN(nfc_pairs), sizeof want, compare_pairs);
+    return p ? p->code : 0;
 }
 
 typedef struct Mark {
@@ -196,10 +197,10 @@ typedef struct Part {
 } Part;
 _Static_assert(NFC_ROOM_BYTES == 2 * NFC_MAX_MARKS * sizeof(Mark), "both fit");
 
-static void part_add(Part *p, uint32_t c) {
+static void part_add(const Nfc *nfc, Part *p, uint32_t c) {
     if (p->n == NFC_MAX_MARKS)
         fail(EXIT_DATA, "a character with %d marks on it: is this text?", p->n);
-    p->mark[p->n++] = (Mark){c, (uint32_t)combining_class(c)};
+    p->mark[p->n++] = (Mark){c, (uint32_t)combining_class(nfc, c)};
 }
 
 static size_t part_put(const Nfc *nfc, Part *p, char *out) {
@@ -218,8 +219,8 @@ size_t nfc_put(const Nfc *nfc, const char *s, size_t n, char *out, void *room) {
         size_t size = (size_t)utf8_check(s + i, n - i);
         uint32_t c = utf8_get(s + i, size), of[MOST_PARTS];
         if (part.n && !bit_get(nfc->follows, c)) made += part_put(nfc, &part, out + made);
-        int parts = take_apart(c, of);
-        for (int k = 0; k < parts; k++) part_add(&part, of[k]);
+        int parts = take_apart(nfc, c, of);
+        for (int k = 0; k < parts; k++) part_add(nfc, &part, of[k]);
         i += size;
     }
     return made + (part.n ? part_put(nfc, &part, out + made) : 0);

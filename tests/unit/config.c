@@ -1,5 +1,6 @@
 /* config.c - configurations from a text: defaults, values, every refusal. */
 #include "configs.h"
+#include "tests/pages.h"
 
 TEST(defaults) {
     Config *cfg = parse("");
@@ -42,8 +43,7 @@ TEST(scalars_of_yaml_1_1) {
     EXPECT(cfg->runner_config_batch_size == 3 && !cfg->runner_wrapper_use_clip_grad);
     EXPECT(cfg->context_max_device_memory == 3LL << 29 && cfg->context_save_graphs);
     EXPECT(!config_given(cfg, "load_checkpoint"));
-    EXPECT_STR(config_size(cfg, "context.max_device_memory"),
-               "1.5GB (1.61 GB in steps of 1000)");
+    EXPECT_STR(config_memory_limit(cfg), "1.5GB (1.61 GB in steps of 1000)");
     EXPECT_STR(cfg->dump_ir, "./graph");
     expect_round_trip(cfg);
 }
@@ -472,7 +472,7 @@ TEST(help_and_page) {
     EXPECT_PART(text, "--lr_schedule.warmup_steps  (a whole number, 0 to");
     EXPECT_PART(text, "--run_mode  (train, finetune, predict");
     f = open_memstream(&page, &page_bytes);
-    config_write_docs(f);
+    page_of_keys(f);
     fclose(f);
     EXPECT_PART(page, "\n## Defaults of a LlamaConfig\n");
     EXPECT_PART(page, "\n## Defaults of a GPTNeoXConfig\n\n| key | default |\n|---|---|\n"

@@ -32,25 +32,25 @@ static const char *other_value(Arena *a, const Config *defaults, const Key *key)
     long long i = strtoll(key->def, NULL, 10);
     const char *bar = strchr(key->range, '|');
     switch (key->kind) {
-    case KIND_BOOL:
+    case KIND_Bool:
         return def[0] == 'T' ? "False" : "True";
-    case KIND_INT:
+    case KIND_Int:
         return arena_printf(a, "%lld", i > 0 ? i * 2 : 1);
-    case KIND_FLOAT:
+    case KIND_Float:
         return arena_printf(a, "%g", strtod(key->def, NULL) / 2 + 1e-3);
-    case KIND_TEXT:
+    case KIND_Text:
         return "some \"text\": #\xc3\xa9\n'";
-    case KIND_MEMORY:
+    case KIND_Memory:
         return "3GB";
-    case KIND_INT_LIST:
+    case KIND_IntList:
         return key->range[0] == '-' ? "[3, -4]" : "[3, 4]";
-    case KIND_INT_TABLE:
+    case KIND_IntTable:
         return "[[3, 4], [5, 6]]";
-    case KIND_TEXT_LIST:
+    case KIND_TextList:
         return "[x, y]";
-    case KIND_ENUM:
+    case KIND_Enum:
         return arena_strndup(a, bar + 1, strcspn(bar + 1, " |"));
-    case KIND_TREE:
+    case KIND_Tree:
         return key->cat == CAT_NOT_YET ? "yes" : "{}";
     }
     return NULL;
@@ -65,7 +65,7 @@ TEST(every_row_can_be_set_and_read_back) {
         const char *value = other_value(a, defaults, key);
         char *flag = arena_printf(a, "--%s=%s", key->path, value);
         if (key->cat == CAT_REFUSED || key->cat == CAT_NOT_YET) {
-            bool tree = key->kind == KIND_TREE;
+            bool tree = key->kind == KIND_Tree;
             EXPECT_FAIL(FLAGS(flag), EXIT_CONFIG,
                         key->cat == CAT_REFUSED ? " is refused: "
                                                 : " is not there yet: ");
@@ -87,7 +87,7 @@ TEST(every_row_can_be_set_and_read_back) {
         if (strcmp(config_value(cfg, a, key->path), want))
             test_fail(__FILE__, __LINE__, "%s is %s", flag,
                       config_value(cfg, a, key->path));
-        EXPECT(key->kind == KIND_TREE ||
+        EXPECT(key->kind == KIND_Tree ||
                strcmp(value, config_value(defaults, a, key->path)) ||
                !strcmp(key->path, "model.model_config.add_qkv_bias") ||
                !strcmp(key->path, "model.model_config.out_proj_has_bias"));
@@ -115,14 +115,14 @@ TEST(table_is_sound) {
         const Key *key = &key_table[k];
         EXPECT_INT(key_find(key->path), k); /* each path once, hidden by no alias */
         EXPECT(key->doc[0] && (key->cat == CAT_WORKS) == !key->why[0]);
-        EXPECT(key->kind == KIND_TREE || !key_is_section(key->path));
-        const char *besides = key->kind == KIND_ENUM ? NULL : strchr(key->range, ' ');
+        EXPECT(key->kind == KIND_Tree || !key_is_section(key->path));
+        const char *besides = key->kind == KIND_Enum ? NULL : strchr(key->range, ' ');
         const char *range = besides ? besides + 1 : key->range;
         const char *dots = strstr(range, "..");
         range += *range == '>';
         if (dots && dots != range && dots[2])
             EXPECT(strtod(range, NULL) < strtod(dots + 2, NULL));
-        EXPECT(strlen(key_range_text(a, key)) < 90 || key->kind == KIND_ENUM);
+        EXPECT(strlen(key_range_text(a, key)) < 90 || key->kind == KIND_Enum);
     }
 }
 

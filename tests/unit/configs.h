@@ -42,7 +42,7 @@ static void expect_same(const Config *x, const Config *y) {
         if (strcmp(config_value(x, a, path), config_value(y, a, path)))
             test_fail(__FILE__, __LINE__, "%s: %s, then %s", path,
                       config_value(x, a, path), config_value(y, a, path));
-        if (key_table[k].kind == KIND_TREE && key_has_keys(path))
+        if (key_table[k].kind == KIND_Tree && key_has_keys(path))
             continue; /* of it these are printed */
         if (config_given(x, path) != config_given(y, path))
             test_fail(__FILE__, __LINE__, "%s: given differs", path);

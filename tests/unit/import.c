@@ -4,6 +4,7 @@
 #include "frontend/config/config.h"
 #include "frontend/config/key.h"
 #include "frontend/tools/megatron_parts.h"
+#include "tests/pages.h"
 
 /* A small model on 8 ranks; what a test adds comes behind it, so it counts. */
 static const char base[] =
@@ -541,7 +542,7 @@ TEST(the_page) {
     char *page;
     size_t bytes, committed;
     FILE *f = open_memstream(&page, &bytes);
-    megatron_write_docs(f);
+    page_of_megatron(f);
     fclose(f);
     const char *path = path_join(mem(), tests_dir(), "../docs/megatron.md");
     if (test_bless()) EXPECT_INT(file_write_atomic(path, page, bytes), 0);

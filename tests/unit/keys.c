@@ -126,19 +126,19 @@ static const char *other_value(const Key *key) {
     double number = strtod(key->def, NULL);
     const char *bar = strchr(key->range, '|');
     switch (key->kind) {
-    case KIND_BOOL:
+    case KIND_Bool:
         return key->def[0] == 'T' ? "False" : "True";
-    case KIND_INT:
+    case KIND_Int:
         return arena_printf(mem(), "%g", number > 0 ? number * 2 : 1);
-    case KIND_FLOAT:
+    case KIND_Float:
         return arena_printf(mem(), "%g", number / 2 + 1e-3);
-    case KIND_MEMORY:
+    case KIND_Memory:
         return "3GB";
-    case KIND_INT_LIST:
-    case KIND_INT_TABLE:
-    case KIND_TEXT_LIST:
+    case KIND_IntList:
+    case KIND_IntTable:
+    case KIND_TextList:
         return "[3]";
-    case KIND_ENUM:
+    case KIND_Enum:
         return arena_strndup(mem(), bar + 1, strcspn(bar + 1, " |"));
     default:
         return "other";

@@ -35,7 +35,7 @@ TEST(options_in_every_spelling) {
     const char **input = option_list(o, "--input", &n);
     EXPECT(n == 3 && !strcmp(input[0], "x") && !strcmp(input[2], "z"));
     o = READ(launch, "-np 4 --timeout=1.5 train c.yaml --timeout -n 2");
-    EXPECT(option_int(o, "-n", 0) == 4 && option_number(o, "--timeout", 0) == 1.5);
+    EXPECT(option_int(o, "-n", 0) == 4 && option_number(o, "--timeout") == 1.5);
     EXPECT(o->nwords == 5 && !strcmp(o->word[4], "2")); /* the command's own */
     o = READ(launch, "-n 2 --program sleep --help");
     EXPECT_STR(option_text(o, "--program"), "sleep");

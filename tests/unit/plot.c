@@ -100,7 +100,10 @@ TEST(write) {
     char *path = path_join(mem(), temp_dir(), "loss.svg");
     double x[] = {1, 2}, y[] = {2, 1};
     Plot p = {.title = "t", .train = {x, y, 2}};
-    EXPECT(plot_write(path, &p) == 0 && plot_write(path, &p) == 0);
-    EXPECT_STR(file_read(mem(), path, 1 << 20, NULL, EXIT_DATA), plot_svg(mem(), &p).s);
-    EXPECT(plot_write(path_join(mem(), temp_dir(), "none/loss.svg"), &p) != 0);
+    Text picture = plot_svg(mem(), &p);
+    EXPECT(file_write_atomic(path, picture.s, picture.n) == 0 &&
+           file_write_atomic(path, picture.s, picture.n) == 0);
+    EXPECT_STR(file_read(mem(), path, 1 << 20, NULL, EXIT_DATA), picture.s);
+    EXPECT(file_write_atomic(path_join(mem(), temp_dir(), "none/loss.svg"), picture.s,
+                             picture.n) != 0);
 }

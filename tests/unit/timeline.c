@@ -160,9 +160,10 @@ TEST(more_tasks_than_can_be_drawn) {
 TEST(a_picture_is_written_whole) {
     Timeline l = planned("gpipe", 2, 1, 2);
     const char *path = in_temp("schedule.svg");
-    EXPECT_INT(timeline_write(path, &l), 0);
+    Text picture = timeline_svg(mem(), &l);
+    EXPECT_INT(file_write_atomic(path, picture.s, picture.n), 0);
     EXPECT_STR(file_read(mem(), path, 1 << 20, NULL, EXIT_DATA), draw(&l));
-    EXPECT(timeline_write(in_temp("none/schedule.svg"), &l) != 0);
+    EXPECT(file_write_atomic(in_temp("none/schedule.svg"), picture.s, picture.n) != 0);
     EXPECT(!file_exists(in_temp("none")));
 }
 
