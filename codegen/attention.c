@@ -75,26 +75,12 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return b;
 }
 
-/* One block of `keys` keys, the first of them `from`. */
-static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
-                      LLVMValueRef keys) {
+/* Scores become probabilities in their place or, if they are rounded at once, at `rounded`; some are
+ * dropped. */
+static void soften(const Attn *a, const Block *b, LLVMValueRef from, LLVMValueRef keys,
+                   LLVMValueRef rounded) {
     Emit *e = a->e;
     ForwardScratch x = attn_forward_scratch(a);
-    LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
-    LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
-    LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
-    const bool kept = attn_keeps_values(a);
-    if (a->copies) {
-        k = attn_kept_keys(a, b->work, from);
-        v = attn_kept_values(a, b->work, from);
-    } else if (a->narrow && !a->rows_in_place) {
-        LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
-        attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
-        k = k_rows;
-    }
-    attn_call(a, "scores", (LLVMValueRef[]){k, b->packed, b->scores, keys}, 4);
-    attn_block_masks(a, b->scores, keys, ahead, from, &b->queries);
-    LLVMValueRef rounded = emit_at(e, e->f32, b->work, x.p);
     LLVMValueRef soft[] = {b->scores,
                            keys,
                            emit_at(e, e->f32, b->work, x.max),
@@ -102,20 +88,26 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
                            b->decay,
                            rounded};
     attn_call(a, "softmax", soft, 6);
-    if (b->number) {
-        LLVMValueRef drop[] = {b->scores, keys, b->rng, emit_add(e, b->number, from)};
-        attn_call(a, "drop", drop, 4);
-    }
-    if (a->narrow) {
-        LLVMValueRef pairs =
-            kept ? attn_kept_values(a, b->work, from) : emit_at(e, e->f32, b->work, x.v);
-        if (!kept) attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
-        v = pairs;
-        p = rounded;
-        if (!attn_rounds_at_once(a))
-            attn_call(a, "narrow", (LLVMValueRef[]){b->scores, keys, p}, 3);
-        turns = emit_div(e, emit_add(e, keys, emit_i64(e, 1)), emit_i64(e, 2));
-    }
+    if (!b->number) return;
+    LLVMValueRef drop[] = {b->scores, keys, b->rng, emit_add(e, b->number, from)};
+    attn_call(a, "drop", drop, 4);
+}
+
+/* Values in pairs of keys, of bf16: those that are kept, or copied from v to scratch. */
+static LLVMValueRef value_pairs(const Attn *a, const Block *b, LLVMValueRef v,
+                                LLVMValueRef from, LLVMValueRef keys) {
+    if (attn_keeps_values(a)) return attn_kept_values(a, b->work, from);
+    LLVMValueRef pairs = emit_at(a->e, a->e->f32, b->work, attn_forward_scratch(a).v);
+    attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
+    return pairs;
+}
+
+/* O = O * decay + V P; with tile registers without decay where no maximum has grown. turns: how many
+ * products a sum has, keys or pairs of them. */
+static void add_values(const Attn *a, const Block *b, LLVMValueRef v, LLVMValueRef p,
+                       LLVMValueRef turns) {
+    Emit *e = a->e;
+    ForwardScratch x = attn_forward_scratch(a);
     LLVMValueRef values[] = {v, p, emit_at(e, e->f32, b->work, x.out), b->decay, turns};
     If moved;
     if (a->tiles) {
@@ -128,6 +120,39 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     }
     attn_call(a, "values", values, 5);
     if (a->tiles) if_end(e, &moved);
+}
+
+/* One block of `keys` keys, the first of them `from`: scores, masks, softmax, sums of values. Of bf16
+ * rows of keys go to scratch before the scores, pairs of values and of rounded probabilities
+ * behind softmax, each where products do not take it as it is. */
+static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
+                      LLVMValueRef keys) {
+    Emit *e = a->e;
+    ForwardScratch x = attn_forward_scratch(a);
+    LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
+    LLVMValueRef ahead = emit_add(e, b->ahead, from);
+    LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
+    if (a->copies) {
+        k = attn_kept_keys(a, b->work, from);
+        v = attn_kept_values(a, b->work, from);
+    } else if (a->narrow && !a->rows_in_place) {
+        LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
+        attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
+        k = k_rows;
+    }
+    attn_call(a, "scores", (LLVMValueRef[]){k, b->packed, b->scores, keys}, 4);
+    attn_block_masks(a, b->scores, keys, ahead, from, &b->queries);
+    LLVMValueRef rounded = emit_at(e, e->f32, b->work, x.p);
+    soften(a, b, from, keys, rounded);
+    if (!a->narrow) {
+        add_values(a, b, v, b->scores, keys);
+        return;
+    }
+    v = value_pairs(a, b, v, from, keys);
+    if (!attn_rounds_at_once(a))
+        attn_call(a, "narrow", (LLVMValueRef[]){b->scores, keys, rounded}, 3);
+    LLVMValueRef pairs = emit_div(e, emit_add(e, keys, emit_i64(e, 1)), emit_i64(e, 2));
+    add_values(a, b, v, rounded, pairs);
 }
 
 /* name.queries(ctx, work, bh, block, part): one block of queries of one head against a
@@ -294,8 +319,8 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
         attn_tiles_emit(&a, "pairs", false);
     else if (a.narrow)
         attn_pairs_emit(&a, "pairs", false);
-    if (s->causal) attn_mask_emit(&a);
-    if (s->window) attn_window_emit(&a);
+    if (s->causal) attn_mask_emit(&a, false);
+    if (s->window) attn_mask_emit(&a, true);
     if (s->within) attn_within_emit(&a);
     attn_start_emit(&a);
     attn_finish_emit(&a);

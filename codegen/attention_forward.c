@@ -99,17 +99,10 @@ AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
     LLVMValueRef heads = emit_i64(e, s->heads);
-    AttnPlace p = {.b = emit_div(e, bh, heads), .h = emit_rem(e, bh, heads)};
-    LLVMValueRef group = emit_div(e, p.h, emit_i64(e, s->heads / s->kv_heads));
-    LLVMValueRef queries = emit_i64(e, a->bq * a->strips);
-    p.i0 = emit_mul(e, block, queries);
-    p.rows = emit_sub(e, emit_i64(e, s->tq), p.i0);
-    p.rows = emit_imin(e, p.rows, queries);
-    p.row = emit_add(e, emit_mul(e, p.b, emit_i64(e, s->tq)), p.i0);
-    p.row = emit_add(e, emit_mul(e, p.row, heads), p.h);
-    p.q_at = emit_mul(e, p.row, emit_i64(e, s->dim));
-    p.kv_at = emit_mul(e, p.b, emit_i64(e, s->tk * s->kv_heads));
-    p.kv_at = emit_mul(e, emit_add(e, p.kv_at, group), emit_i64(e, s->dim));
+    LLVMValueRef b = emit_div(e, bh, heads), h = emit_rem(e, bh, heads);
+    LLVMValueRef kv_head = emit_div(e, h, emit_i64(e, s->heads / s->kv_heads));
+    AttnPlace p = attn_block_place(a, b, h, block);
+    p.kv_at = attn_kv_at(a, b, kv_head);
     return p;
 }
 
@@ -128,8 +121,7 @@ static LLVMValueRef kept_from(const Attn *a, LLVMValueRef kept, LLVMValueRef fro
     Emit *e = a->e;
     if (!a->tiles) return attn_f32(a, kept, emit_mul(e, from, emit_i64(e, a->s.dim)));
     LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
-    return attn_f32(a, kept,
-                    emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk))));
+    return attn_f32(a, kept, attn_tiles_before(a, at));
 }
 
 LLVMValueRef attn_kept_values(const Attn *a, LLVMValueRef work, LLVMValueRef from) {

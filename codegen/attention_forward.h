@@ -56,6 +56,7 @@ void attn_finish_emit(const Attn *a);
 LLVMValueRef attn_kept_keys(const Attn *a, LLVMValueRef work, LLVMValueRef from);
 LLVMValueRef attn_kept_values(const Attn *a, LLVMValueRef work, LLVMValueRef from);
 
+/* Of all sequences and heads the one number bh. */
 AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block);
 /* Results of `rows` queries from number `from` of the place on. */
 void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnPlace *p,

@@ -157,8 +157,7 @@ static void copy_keys(const Attn *a, LLVMValueRef work, LLVMValueRef k, LLVMValu
 static LLVMValueRef k_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef j0) {
     Emit *e = a->e;
     BackwardScratch x = backward_scratch_of(&a->s, a->bq);
-    LLVMValueRef at = emit_div(e, j0, emit_i64(e, a->bk));
-    at = emit_mul(e, at, emit_i64(e, attn_tiled_words(&a->s, a->bk)));
+    LLVMValueRef at = attn_tiles_before(a, emit_div(e, j0, emit_i64(e, a->bk)));
     return attn_f32(a, scratch_at(a, work, x.k_tiles), at);
 }
 
@@ -271,45 +270,62 @@ static void pack_queries(const Attn *a, const Block *b) {
     attn_call(a, "query_pairs", do_pairs, 3);
 }
 
+/* The queries of a place, against keys that stand at element `kv` of their tensors. */
+static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                      const AttnPlace *p, const AttnOrigin *origin, LLVMValueRef kv) {
+    Emit *e = a->e;
+    Block b = {.work = work, .rows = p->rows, .rng = emit_slot(e, ctx, SLOT_RNG)};
+    b.queries = attn_queries(a, ctx, SLOT_FIRST, origin, p);
+    b.index = a->s.dropout > 0 ? attn_number(a, b.rng, origin, p) : emit_i64(e, 0);
+    b.ahead = attn_ahead(a, origin, p->i0);
+    set_tensors(a, &b, ctx, p->q_at, kv);
+    return b;
+}
+
+/* Zeros for dQ where `first` is not 0. */
+static void clear_query_sums(const Attn *a, const Block *b, LLVMValueRef first) {
+    Emit *e = a->e;
+    If f;
+    if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntNE, first, emit_i64(e, 0), ""));
+    LLVMValueRef lines = turns(a) ? emit_i64(e, a->bq) : b->rows;
+    attn_call(a, "clear_q", (LLVMValueRef[]){b->dq, lines}, 2);
+    if_end(e, &f);
+}
+
+/* delta and lse of the block's queries. */
+static void query_numbers(const Attn *a, const Block *b, LLVMValueRef ctx,
+                          const AttnPlace *p) {
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    LLVMValueRef o = attn_element(a, emit_slot(a->e, ctx, SLOT_O), p->q_at);
+    LLVMValueRef lse = attn_f32(a, emit_slot(a->e, ctx, SLOT_LSE), p->row);
+    LLVMValueRef delta[] = {
+        b->do_, o, lse, scratch_at(a, b->work, x.delta), scratch_at(a, b->work, x.lse),
+        b->rows};
+    attn_call(a, "delta", delta, 6);
+}
+
 /* name.queries(ctx, work, b, h, block, kv, from, to, part, first): one block of queries of
  * head h against keys [from, to); kv is where this head's keys start in k, v, dk, dv.
- * first: they are the first keys of their part, and dQ is 0 before them. */
+ * first: they are the first keys of their part, and dQ is 0 before them.
+ *   dQ is cleared; where it sees any of the keys, the block is packed and meets them block by block;
+ * dQ is rounded, if it has seen all. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
-    const AttnShape *s = &a->s;
     attn_func(a, "queries", "ppiiiiiiii");
-    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
-    LLVMValueRef batch = emit_param(e, 2), h = emit_param(e, 3), kv = emit_param(e, 5);
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1),
+                 batch = emit_param(e, 2);
+    LLVMValueRef from = emit_param(e, 6), to = emit_param(e, 7);
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, batch);
-    LLVMValueRef heads = emit_i64(e, s->heads), tq = emit_i64(e, s->tq);
-    LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), emit_i64(e, a->bq));
-    LLVMValueRef rows = emit_imin(e, emit_sub(e, tq, i0), emit_i64(e, a->bq));
-    LLVMValueRef row = emit_add(e, emit_mul(e, batch, tq), i0);
-    row = emit_add(e, emit_mul(e, row, heads), h);
-    LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
-    Block b = {.work = work, .rows = rows, .rng = emit_slot(a->e, ctx, SLOT_RNG)};
-    const AttnPlace place = {batch, h, i0, rows};
-    b.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, &place);
-    b.index = s->dropout > 0 ? attn_number(a, b.rng, &origin, &place) : emit_i64(e, 0);
-    b.ahead = attn_ahead(a, &origin, i0);
-    set_tensors(a, &b, ctx, at, kv);
-    b.dq = query_sums(a, ctx, work, at, emit_param(e, 8));
-    If first, some;
-    LLVMValueRef none = emit_i64(e, 0);
-    if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntNE, emit_param(e, 9), none, ""));
-    LLVMValueRef lines = turns(a) ? emit_i64(e, a->bq) : rows;
-    attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, lines}, 2);
-    if_end(e, &first);
-    AttnRange range = attn_range(a, &origin, i0, rows);
-    range.from = emit_imax(e, range.from, emit_param(e, 6));
-    range.to = emit_imin(e, range.to, emit_param(e, 7));
+    AttnPlace p = attn_block_place(a, batch, emit_param(e, 3), emit_param(e, 4));
+    Block b = block_of(a, ctx, work, &p, &origin, emit_param(e, 5));
+    b.dq = query_sums(a, ctx, work, p.q_at, emit_param(e, 8));
+    clear_query_sums(a, &b, emit_param(e, 9));
+    AttnRange range = attn_range(a, &origin, p.i0, p.rows);
+    range.from = emit_imax(e, range.from, from);
+    range.to = emit_imin(e, range.to, to);
+    If some;
     if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSLT, range.from, range.to, ""));
-    LLVMValueRef o = attn_element(a, emit_slot(a->e, ctx, SLOT_O), at);
-    LLVMValueRef lse = attn_f32(a, emit_slot(a->e, ctx, SLOT_LSE), row);
-    BackwardScratch x = backward_scratch_of(s, a->bq);
-    LLVMValueRef delta[] = {
-        b.do_, o, lse, scratch_at(a, work, x.delta), scratch_at(a, work, x.lse), rows};
-    attn_call(a, "delta", delta, 6);
+    query_numbers(a, &b, ctx, &p);
     pack_queries(a, &b);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
@@ -318,8 +334,8 @@ static void queries_emit(const Attn *a) {
     loop_end(e, &l, NULL);
     if_end(e, &some);
     if (sums_apart(a) && a->parts == 1) {
-        LLVMValueRef dq = attn_element(a, emit_slot(a->e, ctx, SLOT_DQ), at);
-        attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, rows}, 3);
+        LLVMValueRef dq = attn_element(a, emit_slot(e, ctx, SLOT_DQ), p.q_at);
+        attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, p.rows}, 3);
     }
     emit_ret(e, NULL);
 }
@@ -383,8 +399,7 @@ static void head_emit(const Attn *a) {
     LLVMValueRef part = emit_param(e, 5), first = emit_param(e, 6);
     LLVMValueRef b = emit_div(e, pair, emit_i64(e, s->kv_heads));
     LLVMValueRef kv_head = emit_rem(e, pair, emit_i64(e, s->kv_heads));
-    LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
-    kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
+    LLVMValueRef kv = attn_kv_at(a, b, kv_head);
     key_sums_clear(a, ctx, work, kv, &r);
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
     if (turns(a) || a->copies) take_keys(a, ctx, work, kv, &r, &origin);
@@ -462,7 +477,7 @@ static void narrow_emit(const Attn *a) {
               : attn_pairs_emit)(a, turns(a) ? "turn_keys" : "key_pairs", false);
     attn_pairs_emit(a, "query_pairs", true);
     if (turns(a))
-        attn_turn_emit(a, "round_q");
+        attn_turn_emit(a);
     else
         attn_round_emit(a, "round_q", true);
     attn_round_emit(a, "round_kv", false);
@@ -489,8 +504,8 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     a.tiles &= a.narrow || a.strips > 1;
     a.copies = !a.tiles && attn_copies_pay(s, s->heads, ATTN_GRAD_COPIED_QUERIES);
     attn_pack_emit(&a);
-    if (s->causal) attn_mask_emit(&a);
-    if (s->window) attn_window_emit(&a);
+    if (s->causal) attn_mask_emit(&a, false);
+    if (s->window) attn_mask_emit(&a, true);
     if (s->within) attn_within_emit(&a);
     attn_delta_emit(&a);
     (a.strips > 1 ? attn_grad_strips_emit : blocks_emit)(&a);

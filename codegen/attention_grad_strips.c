@@ -63,11 +63,10 @@ typedef struct Queries {
     StripMasks at;
 } Queries;
 
-/* turn: what only lives until the next strip but one is in the first two strips' parts, in turns, so
- * that it stays in the first cache. */
 typedef struct Strip {
     const Queries *q;
-    LLVMValueRef work, turn, delta, lse;
+    StripPlace at;
+    LLVMValueRef delta, lse;
     LLVMValueRef p, ds; /* its words of the first row in tiles */
 } Strip;
 
@@ -75,39 +74,24 @@ static LLVMValueRef shared(const Queries *q, int64_t at) {
     return emit_at(q->a->e, q->a->e->f32, q->work, at);
 }
 
-static LLVMValueRef in_strip(const Strip *x, int64_t at) {
-    return emit_at(x->q->a->e, x->q->a->e->f32, x->work, at);
+static StripPlace place_of(const Queries *q, LLVMValueRef n, LLVMValueRef turn) {
+    return attn_strip_place(q->a, q->work, q->x.strip, n, turn);
 }
 
-static Strip strip_of(const Queries *q, LLVMValueRef n, LLVMValueRef turn) {
-    Emit *e = q->a->e;
-    Strip x = {.q = q};
-    LLVMValueRef floats = emit_i64(e, q->x.strip);
-    x.work = attn_f32(q->a, q->work, emit_mul(e, n, floats));
-    x.turn = attn_f32(q->a, q->work, emit_mul(e, turn, floats));
-    return x;
-}
-
-static LLVMValueRef in_turn(const Strip *x, int64_t at) {
-    return emit_at(x->q->a->e, x->q->a->e->f32, x->turn, at);
-}
-
-/* Tiles of block `block`, of so many words each, that begin at float `at` of the scratch. */
-static LLVMValueRef tiles_at(const Queries *q, int64_t at, LLVMValueRef block,
-                             int64_t words) {
-    Emit *e = q->a->e;
-    return attn_f32(q->a, shared(q, at), emit_mul(e, block, emit_i64(e, words)));
+/* Tiles of block `block` that begin at float `at` of the scratch. */
+static LLVMValueRef tiles_at(const Queries *q, int64_t at, LLVMValueRef block) {
+    return attn_f32(q->a, shared(q, at), attn_tiles_before(q->a, block));
 }
 
 /* S of Q, or dP of dO. */
 static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
                               LLVMValueRef turn, bool of_values) {
     const Attn *a = q->a;
-    Strip x = strip_of(q, n, turn);
+    StripPlace x = place_of(q, n, turn);
     int64_t rows = of_values ? q->x.v_rows : q->x.k_rows;
-    return (WeaveProduct){.a = tiles_at(q, rows, block, attn_tiled_words(&a->s, a->bk)),
-                          .b = in_strip(&x, of_values ? q->x.out : q->x.q),
-                          .c = in_turn(&x, of_values ? q->x.dp : q->x.s),
+    return (WeaveProduct){.a = tiles_at(q, rows, block),
+                          .b = attn_in_strip(&x, of_values ? q->x.out : q->x.q),
+                          .c = attn_in_turn(&x, of_values ? q->x.dp : q->x.s),
                           .rows = a->bk,
                           .pairs = attn_tiled_dim(&a->s) / 2};
 }
@@ -115,14 +99,13 @@ static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef
 static WeaveProduct query_sums_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
                                   LLVMValueRef turn) {
     const Attn *a = q->a;
-    Strip x = strip_of(q, n, turn);
-    return (WeaveProduct){
-        .a = tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk)),
-        .b = in_turn(&x, q->x.ds_pairs),
-        .c = in_strip(&x, q->x.dq),
-        .rows = attn_tiled_dim(&a->s),
-        .pairs = a->bk / 2,
-        .adds = true};
+    StripPlace x = place_of(q, n, turn);
+    return (WeaveProduct){.a = tiles_at(q, q->x.k_turned, block),
+                          .b = attn_in_turn(&x, q->x.ds_pairs),
+                          .c = attn_in_strip(&x, q->x.dq),
+                          .rows = attn_tiled_dim(&a->s),
+                          .pairs = a->bk / 2,
+                          .adds = true};
 }
 
 /* Strip d of dV or dK: numbers from 16 d on of the head. */
@@ -209,12 +192,14 @@ static void two_keys(void *ctx, int i) {
     Soft soft[2];
     for (int n = 0; n < 2; n++) {
         const int64_t key = 2 * i + n, at = key * ATTN_STRIP;
-        soft[n] = attn_soft(a, in_turn(x, q->x.s + at), in_turn(x, q->x.dp + at), x->lse,
-                            x->delta, attn_strip_kept(a, in_turn(x, q->x.keep), key));
+        soft[n] = attn_soft(a, attn_in_turn(&x->at, q->x.s + at),
+                            attn_in_turn(&x->at, q->x.dp + at), x->lse, x->delta,
+                            attn_strip_kept(a, attn_in_turn(&x->at, q->x.keep), key));
     }
     LLVMValueRef p[] = {soft[0].p, soft[1].p}, ds[] = {soft[0].ds, soft[1].ds};
     store_both(x, x->p, 2 * i, p, NULL);
-    store_both(x, x->ds, 2 * i, ds, in_turn(x, q->x.ds_pairs + attn_pair_at(a, i)));
+    store_both(x, x->ds, 2 * i, ds,
+               attn_in_turn(&x->at, q->x.ds_pairs + attn_pair_at(a, i)));
 }
 
 /* P and dS of the first strips, which were left out. */
@@ -241,14 +226,14 @@ static void strip(void *ctx, const StripAt *at) {
     const Queries *q = ctx;
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, at->strip, at->turn);
+    Strip x = {.q = q, .at = place_of(q, at->strip, at->turn)};
     LLVMValueRef tile = words_of_strip(a, at->strip);
-    attn_strip_keep(a, &q->at, at, in_turn(&x, q->x.keep));
+    attn_strip_keep(a, &q->at, at, attn_in_turn(&x.at, q->x.keep));
     x.p = attn_f32(a, shared(q, q->x.p), tile);
     x.ds = attn_f32(a, shared(q, q->x.ds), tile);
-    x.delta = emit_load(e, e->vf32, in_strip(&x, q->x.delta), NULL, 4);
-    x.lse = emit_load(e, e->vf32, in_strip(&x, q->x.lse), NULL, 4);
-    attn_strip_masks(a, in_turn(&x, q->x.s), at, &q->at);
+    x.delta = emit_load(e, e->vf32, attn_in_strip(&x.at, q->x.delta), NULL, 4);
+    x.lse = emit_load(e, e->vf32, attn_in_strip(&x.at, q->x.lse), NULL, 4);
+    attn_strip_masks(a, attn_in_turn(&x.at, q->x.s), at, &q->at);
     WeaveProduct product[] = {
         scores_of(q, at->next_block, at->next_strip, at->other, false),
         scores_of(q, at->next_block, at->next_strip, at->other, true),
@@ -281,6 +266,15 @@ typedef struct Rows {
     LLVMValueRef q, d_o, o, lse, dq;
 } Rows;
 
+static Rows rows_of(const Attn *a, LLVMValueRef ctx, const AttnPlace *p) {
+    Emit *e = a->e;
+    return (Rows){attn_element(a, emit_slot(e, ctx, SLOT_Q), p->q_at),
+                  attn_element(a, emit_slot(e, ctx, SLOT_DO), p->q_at),
+                  attn_element(a, emit_slot(e, ctx, SLOT_O), p->q_at),
+                  attn_f32(a, emit_slot(e, ctx, SLOT_LSE), p->row),
+                  attn_element(a, emit_slot(e, ctx, SLOT_DQ), p->q_at)};
+}
+
 /* Rows of strip n of the next block of queries, into the second cache. */
 static void fetch_next(const Queries *q, const Rows *t, LLVMValueRef n) {
     const Attn *a = q->a;
@@ -300,7 +294,7 @@ static void fetch_next(const Queries *q, const Rows *t, LLVMValueRef n) {
 static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, n, n);
+    StripPlace x = place_of(q, n, n);
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
     LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
     LLVMValueRef d_o = attn_element(a, t->d_o, from), scale = emit_f32(e, a->s.scale);
@@ -310,57 +304,55 @@ static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
     LLVMValueRef delta[] = {d_o,
                             attn_element(a, t->o, from),
                             lse,
-                            in_strip(&x, q->x.delta),
-                            in_strip(&x, q->x.lse),
+                            attn_in_strip(&x, q->x.delta),
+                            attn_in_strip(&x, q->x.lse),
                             r.rows};
     attn_call(a, "delta", delta, 6);
-    LLVMValueRef pack_q[] = {attn_element(a, t->q, from), in_strip(&x, q->x.q), r.some,
-                             q_scale};
-    LLVMValueRef pack_do[] = {d_o, in_strip(&x, q->x.out), r.some, scale};
+    LLVMValueRef pack_q[] = {attn_element(a, t->q, from), attn_in_strip(&x, q->x.q),
+                             r.some, q_scale};
+    LLVMValueRef pack_do[] = {d_o, attn_in_strip(&x, q->x.out), r.some, scale};
     attn_call(a, "pack", pack_q, 4);
     attn_call(a, "pack", pack_do, 4);
     LLVMValueRef floats = emit_i64(e, attn_tiled_dim(&a->s) * ATTN_STRIP);
-    attn_call(a, "clear", (LLVMValueRef[]){in_strip(&x, q->x.dq), floats}, 2);
+    attn_call(a, "clear", (LLVMValueRef[]){attn_in_strip(&x, q->x.dq), floats}, 2);
 }
 
-/* name.queries(ctx, work, b, h, block): one block of queries of head h. */
+/* dQ of strip n, rounded. */
+static void finish(const Queries *q, const Rows *t, LLVMValueRef n) {
+    const Attn *a = q->a;
+    Emit *e = a->e;
+    StripPlace x = place_of(q, n, n);
+    StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
+    LLVMValueRef to = attn_element(a, t->dq, emit_mul(e, r.lane, emit_i64(e, a->q_row)));
+    attn_call(a, "round_q", (LLVMValueRef[]){attn_in_strip(&x, q->x.dq), to, r.rows}, 3);
+}
+
+/* name.queries(ctx, work, b, h, block): one block of queries of head h. Its strips are packed, and Q
+ * and dO in pairs; strips walk over the keys; dQ is rounded. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
-    const AttnShape *s = &a->s;
     attn_func(a, "queries", "ppiii");
-    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), zero = emit_i64(e, 0);
-    LLVMValueRef b = emit_param(e, 2), h = emit_param(e, 3);
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), b = emit_param(e, 2);
+    LLVMValueRef zero = emit_i64(e, 0), strips = emit_i64(e, a->strips);
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
-    LLVMValueRef queries = emit_i64(e, a->strips * a->bq), tq = emit_i64(e, s->tq);
-    LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), queries);
-    LLVMValueRef rows = emit_imin(e, emit_sub(e, tq, i0), queries);
-    LLVMValueRef row = emit_add(e, emit_mul(e, b, tq), i0);
-    row = emit_add(e, emit_mul(e, row, emit_i64(e, s->heads)), h);
-    LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
-    Rows t = {attn_element(a, emit_slot(a->e, ctx, SLOT_Q), at),
-              attn_element(a, emit_slot(a->e, ctx, SLOT_DO), at),
-              attn_element(a, emit_slot(a->e, ctx, SLOT_O), at),
-              attn_f32(a, emit_slot(a->e, ctx, SLOT_LSE), row),
-              attn_element(a, emit_slot(a->e, ctx, SLOT_DQ), at)};
-    Queries q = {.a = a, .x = scratch_of(s), .work = work};
-    q.left = emit_sub(e, tq, i0);
-    const AttnPlace place = {b, h, i0, rows};
-    q.at = attn_strip_masks_of(a, ctx, SLOT_RNG, SLOT_FIRST, &origin, &place);
-    AttnRange range = attn_range(a, &origin, i0, rows);
+    AttnPlace p = attn_block_place(a, b, emit_param(e, 3), emit_param(e, 4));
+    Rows t = rows_of(a, ctx, &p);
+    Queries q = {.a = a, .x = scratch_of(&a->s), .work = work};
+    q.left = emit_sub(e, emit_i64(e, a->s.tq), p.i0);
+    q.at = attn_strip_masks_of(a, ctx, SLOT_RNG, SLOT_FIRST, &origin, &p);
+    AttnRange range = attn_range(a, &origin, p.i0, p.rows);
     Loop n;
-    loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
+    loop_begin(e, &n, zero, strips, 1, 0, NULL);
     begin(&q, &t, n.i);
     loop_end(e, &n, NULL);
-    attn_call(a, "query_pairs", (LLVMValueRef[]){t.q, shared(&q, q.x.q_pairs), rows}, 3);
-    attn_call(a, "query_pairs", (LLVMValueRef[]){t.d_o, shared(&q, q.x.do_pairs), rows},
-              3);
+    LLVMValueRef q_pairs[] = {t.q, shared(&q, q.x.q_pairs), p.rows};
+    attn_call(a, "query_pairs", q_pairs, 3);
+    LLVMValueRef do_pairs[] = {t.d_o, shared(&q, q.x.do_pairs), p.rows};
+    attn_call(a, "query_pairs", do_pairs, 3);
     const StripWalk walk = {first_scores, strip, last_sums, &q};
     attn_walk_strips(a, &range, &q.at, &walk);
-    loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
-    Strip x = strip_of(&q, n.i, n.i);
-    StripRows r = attn_strip_rows(a, n.i, rows);
-    LLVMValueRef to = attn_element(a, t.dq, emit_mul(e, r.lane, emit_i64(e, a->q_row)));
-    attn_call(a, "round_q", (LLVMValueRef[]){in_strip(&x, q.x.dq), to, r.rows}, 3);
+    loop_begin(e, &n, zero, strips, 1, 0, NULL);
+    finish(&q, &t, n.i);
     loop_end(e, &n, NULL);
     emit_ret(e, NULL);
 }
@@ -381,10 +373,9 @@ static void keys_to_tiles(const Queries *q, LLVMValueRef ctx, LLVMValueRef kv,
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
     LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, SLOT_K), at);
     LLVMValueRef v = attn_element(a, emit_slot(a->e, ctx, SLOT_V), at);
-    LLVMValueRef k_rows = tiles_at(q, q->x.k_rows, block, attn_tiled_words(&a->s, a->bk));
-    LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block, attn_tiled_words(&a->s, a->bk));
-    LLVMValueRef turned =
-        tiles_at(q, q->x.k_turned, block, attn_tiled_words(&a->s, a->bk));
+    LLVMValueRef k_rows = tiles_at(q, q->x.k_rows, block);
+    LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block);
+    LLVMValueRef turned = tiles_at(q, q->x.k_turned, block);
     LLVMValueRef next = emit_i64(e, a->bk * a->kv_row);
     attn_fetch(a, attn_element(a, k, next), emit_i64(e, a->bk), a->kv_row);
     attn_fetch(a, attn_element(a, v, next), emit_i64(e, a->bk), a->kv_row);
@@ -404,8 +395,7 @@ static void head_emit(const Attn *a) {
     attn_func(a, "head", "ppiiiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), pair = emit_param(e, 2);
     LLVMValueRef b = emit_div(e, pair, kv_heads), kv_head = emit_rem(e, pair, kv_heads);
-    LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
-    kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
+    LLVMValueRef kv = attn_kv_at(a, b, kv_head);
     Queries q = {.a = a, .x = scratch_of(s), .work = work};
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
     LLVMValueRef all = emit_i64(e, attn_tiled_dim(s) * round_up(s->tk, a->bk));
@@ -431,7 +421,7 @@ void attn_grad_strips_emit(const Attn *a) {
     attn_strip_keep_emit(a);
     attn_tiles_emit(a, "turn_keys", false);
     attn_pair_strips_emit(a, "query_pairs");
-    attn_turn_emit(a, "round_q");
+    attn_turn_emit(a);
     attn_round_strips_emit(a, "round_kv");
     attn_zeros_emit(a, "clear");
     queries_emit(a);

@@ -72,11 +72,12 @@ static void unpack_row(const Attn *a, LLVMValueRef value, LLVMValueRef row,
     if_end(e, &s);
 }
 
-/* factor: of the queries from r0 on, or NULL. */
-static void unpack_times(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width,
-                         LLVMValueRef factor) {
+/* Times the factors of the queries, if the function has a parameter for them. */
+static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
     Emit *e = a->e;
-    LLVMValueRef v[16], src = emit_param(e, 0);
+    LLVMValueRef v[16], src = emit_param(e, 0), factor = NULL;
+    if (LLVMCountParams(e->fn) > 3)
+        factor = emit_load(e, e->vf32, attn_f32(a, emit_param(e, 3), r0), NULL, 4);
     LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
     LLVMValueRef base = attn_f32(a, src, at);
     for (int x = 0; x < e->vl; x++) {
@@ -88,16 +89,6 @@ static void unpack_times(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int wi
     emit_transpose(e, v);
     for (int t = 0; t < e->vl; t++)
         unpack_row(a, v[t], emit_add(e, r0, emit_i64(e, t)), d0, width);
-}
-
-static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
-    Emit *e = a->e;
-    LLVMValueRef factor = attn_f32(a, emit_param(e, 3), r0);
-    unpack_times(a, r0, d0, width, emit_load(e, e->vf32, factor, NULL, 4));
-}
-
-static void turn_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
-    unpack_times(a, r0, d0, width, NULL);
 }
 
 /* Tiles of vl rows and of vl of the n columns. */
@@ -128,8 +119,8 @@ void attn_unpack_emit(const Attn *a) {
     tiles_emit(a, "unpack", a->s.dim, unpack_tile, "ppip");
 }
 
-void attn_turn_emit(const Attn *a, const char *part) {
-    tiles_emit(a, part, a->s.dim, turn_tile, "ppi");
+void attn_turn_emit(const Attn *a) {
+    tiles_emit(a, "round_q", a->s.dim, unpack_tile, "ppi");
 }
 
 /* name.part(src, dst, rows): that of all rows. */

@@ -12,8 +12,8 @@ void attn_pack_emit(const Attn *a);
 /* name.unpack(src, dst, rows, factor): dst's rows = transpose of src[dim][bq], query
  * lanes times factor[bq]. */
 void attn_unpack_emit(const Attn *a);
-/* name.PART(src, dst, rows): the same without a factor. */
-void attn_turn_emit(const Attn *a, const char *part);
+/* name.round_q(src, dst, rows): the same without a factor. */
+void attn_turn_emit(const Attn *a);
 
 /* Fetches `rows` rows of a head into the second cache, as they lie in memory, `row` elements
  * apart. */
@@ -34,6 +34,8 @@ void attn_tiles_emit(const Attn *a, const char *part, bool from_q);
 int64_t attn_tiled_block(const Attn *a);
 /* Words of all tiles of a block of so many keys. */
 int64_t attn_tiled_words(const AttnShape *s, int64_t keys);
+/* Words of the tiles of all blocks of keys before `block`. */
+LLVMValueRef attn_tiles_before(const Attn *a, LLVMValueRef block);
 /* name.PART(src, dst, rows): the same of src's rows as they are, with zeros beyond the head. */
 void attn_row_tiles_emit(const Attn *a, const char *part);
 /* name.PART(ptr, floats): zeros, a multiple of vl of them. */

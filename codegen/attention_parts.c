@@ -100,22 +100,13 @@ bool attn_is_small(const AttnShape *s) {
 
 LLVMValueRef attn_entry(const Attn *a, int n, const AttnPhase *phase, int phases) {
     Emit *e = a->e;
-    LLVMTypeRef params[16] = {NULL}, body[] = {e->ptr, e->i64, e->i64, e->i64};
-    check(n <= ARRAY_LEN(params));
-    for (int i = 0; i < n; i++) params[i] = e->ptr;
-    LLVMValueRef fn = emit_func(e, a->name, e->void_, params, n, false);
-    LLVMValueRef ctx = emit_alloca(e, n * 8);
-    for (int i = 0; i < n; i++) {
-        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
-    }
+    LLVMTypeRef body[] = {e->ptr, e->i64, e->i64, e->i64};
+    LLVMValueRef ctx = emit_context_func(e, a->name, n, n, false), fn = e->fn;
+    const RtRun how = multiply_adds(&a->s) < a->least ? RUN_ALONE : RUN_BALANCED;
     for (int i = 0; i < phases; i++) {
         const char *part = arena_printf(e->mem, "%s.%s", a->name, phase[i].body);
-        LLVMValueRef fn_part = emit_extern(e, part, e->void_, body, 4);
-        LLVMValueRef zero = emit_i64(e, 0), items = emit_i64(e, phase[i].items);
-        if (multiply_adds(&a->s) < a->least)
-            emit_call(e, part, (LLVMValueRef[]){ctx, zero, items, zero}, 4);
-        else
-            CALL_RT(e, rt_parallel_balanced, items, fn_part, ctx);
+        LLVMValueRef fn_part = emit_extern(e, part, e->void_, body, ARRAY_LEN(body));
+        rt_run(e, fn_part, ctx, emit_i64(e, phase[i].items), how);
     }
     emit_ret(e, NULL);
     return fn;
@@ -130,16 +121,11 @@ LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
 }
 
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
-    Emit *e = a->e;
-    return a->narrow ? emit_load_narrow(e, DT_BF16, ptr, mask)
-                     : emit_load(e, e->vf32, ptr, mask, 4);
+    return emit_load_as(a->e, a->s.dt, ptr, mask);
 }
 
 void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask) {
-    if (a->narrow)
-        emit_store_narrow(a->e, DT_BF16, value, ptr, mask);
-    else
-        emit_store(a->e, value, ptr, mask, 4);
+    emit_store_as(a->e, a->s.dt, value, ptr, mask);
 }
 
 int64_t attn_key_row(const Attn *a) {
@@ -177,36 +163,23 @@ LLVMValueRef attn_exp2(const Attn *a, LLVMValueRef x) {
     return (a->narrow ? vmath_exp2_narrow : vmath_exp2_fast)(a->e, x);
 }
 
-void attn_mask_emit(const Attn *a) {
+LLVMValueRef attn_rows_begin(const Attn *a, const char *part, const char *sig, Loop *l) {
+    Emit *e = a->e;
+    attn_func(a, part, sig);
+    loop_begin(e, l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
+    return attn_f32(a, emit_param(e, 0), emit_mul(e, l->i, emit_i64(e, a->bq)));
+}
+
+void attn_mask_emit(const Attn *a, bool window) {
     Emit *e = a->e;
     Loop l;
-    attn_func(a, "mask", "pii");
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
-    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
+    LLVMValueRef row = attn_rows_begin(a, window ? "window" : "mask", "pii", &l);
     LLVMValueRef ahead = emit_add(e, emit_param(e, 2), l.i);
+    if (window) ahead = emit_add(e, ahead, emit_i64(e, a->s.window));
     LLVMValueRef never = attn_score_of_none(a);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, ahead, emit_i64(e, v)));
-        emit_store(e, never, emit_at(e, e->f32, row, v), mask, 4);
-    }
-    loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
-void attn_window_emit(const Attn *a) {
-    Emit *e = a->e;
-    Loop l;
-    attn_func(a, "window", "pii");
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
-    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
-    LLVMValueRef seen = emit_add(e, emit_param(e, 2), l.i);
-    seen = emit_add(e, seen, emit_i64(e, a->s.window));
-    LLVMValueRef never = attn_score_of_none(a);
-    for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, seen, emit_i64(e, v)));
-        mask = LLVMBuildNot(e->b, mask, "");
+        if (window) mask = LLVMBuildNot(e->b, mask, "");
         emit_store(e, never, emit_at(e, e->f32, row, v), mask, 4);
     }
     loop_end(e, &l, NULL);
@@ -250,6 +223,24 @@ AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
     return at;
 }
 
+AttnPlace attn_block_place(const Attn *a, LLVMValueRef b, LLVMValueRef h,
+                           LLVMValueRef block) {
+    Emit *e = a->e;
+    LLVMValueRef queries = emit_i64(e, a->bq * a->strips), tq = emit_i64(e, a->s.tq);
+    AttnPlace p = {.b = b, .h = h, .i0 = emit_mul(e, block, queries)};
+    p.rows = emit_imin(e, emit_sub(e, tq, p.i0), queries);
+    p.row = emit_add(e, emit_mul(e, b, tq), p.i0);
+    p.row = emit_add(e, emit_mul(e, p.row, emit_i64(e, a->s.heads)), h);
+    p.q_at = emit_mul(e, p.row, emit_i64(e, a->s.dim));
+    return p;
+}
+
+LLVMValueRef attn_kv_at(const Attn *a, LLVMValueRef b, LLVMValueRef kv_head) {
+    Emit *e = a->e;
+    LLVMValueRef heads = emit_mul(e, b, emit_i64(e, a->s.tk * a->s.kv_heads));
+    return emit_mul(e, emit_add(e, heads, kv_head), emit_i64(e, a->s.dim));
+}
+
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
                          const AttnPlace *p) {
     Emit *e = a->e;
@@ -283,10 +274,7 @@ AttnRange attn_range(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
 void attn_within_emit(const Attn *a) {
     Emit *e = a->e;
     Loop l;
-    attn_func(a, "within", "pipii");
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
-    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
+    LLVMValueRef row = attn_rows_begin(a, "within", "pipii", &l);
     LLVMValueRef key = emit_add(e, emit_param(e, 3), l.i);
     key = emit_splat(e, LLVMBuildTrunc(e->b, key, e->i32, ""));
     LLVMValueRef never = attn_score_of_none(a);

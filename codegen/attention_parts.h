@@ -78,10 +78,11 @@ LLVMValueRef attn_times(const Attn *a, LLVMValueRef score);
 LLVMValueRef attn_times_less(const Attn *a, LLVMValueRef score, LLVMValueRef x);
 LLVMValueRef attn_score_of_none(const Attn *a);        /* that becomes -inf */
 LLVMValueRef attn_exp2(const Attn *a, LLVMValueRef x); /* a probability, for x <= 0 */
-/* name.mask(s, keys, ahead): row r, lane l is set to what becomes -inf where l < ahead + r. */
-void attn_mask_emit(const Attn *a);
-/* name.window(s, keys, ahead): the same where l >= ahead + r + window. */
-void attn_window_emit(const Attn *a);
+/* Starts name.part(s, keys, ...) and a loop over the rows of S, one of which it gives. */
+LLVMValueRef attn_rows_begin(const Attn *a, const char *part, const char *sig, Loop *l);
+/* name.mask(s, keys, ahead): row r, lane l is set to what becomes -inf where l < ahead + r;
+ * name.window(s, keys, ahead): where l >= ahead + r + window. */
+void attn_mask_emit(const Attn *a, bool window);
 /* Lanes of queries l.. that dropout keeps, for the probability number `index` (i64) of
  * the first lane; rng is read through the pointer. */
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
@@ -98,6 +99,10 @@ AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
 typedef struct AttnPlace {
     LLVMValueRef b, h, i0, rows, row, q_at, kv_at;
 } AttnPlace;
+/* Without kv_at: of the element where keys of a sequence and a kv head begin. */
+AttnPlace attn_block_place(const Attn *a, LLVMValueRef b, LLVMValueRef h,
+                           LLVMValueRef block);
+LLVMValueRef attn_kv_at(const Attn *a, LLVMValueRef b, LLVMValueRef kv_head);
 /* Number in the step of the probability of key 0 for the first query of a place. */
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
                          const AttnPlace *p);

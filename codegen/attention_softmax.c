@@ -164,10 +164,7 @@ void attn_softmax_emit(const Attn *a) {
 void attn_drop_emit(const Attn *a) {
     Emit *e = a->e;
     Loop l;
-    attn_func(a, "drop", "pipi");
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef row =
-        attn_f32(a, emit_param(e, 0), emit_mul(e, l.i, emit_i64(e, a->bq)));
+    LLVMValueRef row = attn_rows_begin(a, "drop", "pipi", &l);
     Loop c;
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
     LLVMValueRef index = emit_add(e, emit_param(e, 3), l.i);

@@ -17,53 +17,33 @@ typedef struct Queries {
     StripMasks at;
 } Queries;
 
-/* turn: what only lives until the next strip but one is in the first two strips' parts, in turns, so
- * that it stays in the first cache. */
 typedef struct Strip {
     const Attn *a;
-    LLVMValueRef work, turn, top, sum[SUMS];
     ForwardScratch x;
+    StripPlace at;
+    LLVMValueRef top, sum[SUMS];
 } Strip;
 
-static LLVMValueRef in_strip(const Strip *x, int64_t at) {
-    return emit_at(x->a->e, x->a->e->f32, x->work, at);
-}
-
-static LLVMValueRef in_turn(const Strip *x, int64_t at) {
-    return emit_at(x->a->e, x->a->e->f32, x->turn, at);
-}
-
-static Strip strip_of(const Queries *q, LLVMValueRef n, LLVMValueRef turn) {
-    Emit *e = q->a->e;
-    Strip x = {.a = q->a, .x = q->x};
-    LLVMValueRef floats = emit_i64(e, q->x.strip);
-    x.work = attn_f32(q->a, q->work, emit_mul(e, n, floats));
-    x.turn = attn_f32(q->a, q->work, emit_mul(e, turn, floats));
-    return x;
+static StripPlace place_of(const Queries *q, LLVMValueRef n, LLVMValueRef turn) {
+    return attn_strip_place(q->a, q->work, q->x.strip, n, turn);
 }
 
 static WeaveProduct scores_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
                               LLVMValueRef turn) {
-    Emit *e = q->a->e;
-    Strip x = strip_of(q, n, turn);
-    LLVMValueRef tiles =
-        emit_mul(e, block, emit_i64(e, attn_tiled_words(&q->a->s, q->a->bk)));
-    return (WeaveProduct){.a = attn_f32(q->a, q->keys, tiles),
-                          .b = in_strip(&x, x.x.packed),
-                          .c = in_turn(&x, x.x.s),
+    StripPlace x = place_of(q, n, turn);
+    return (WeaveProduct){.a = attn_f32(q->a, q->keys, attn_tiles_before(q->a, block)),
+                          .b = attn_in_strip(&x, q->x.packed),
+                          .c = attn_in_turn(&x, q->x.s),
                           .rows = q->a->bk,
                           .pairs = attn_tiled_dim(&q->a->s) / 2};
 }
 
 static WeaveProduct values_of(const Queries *q, LLVMValueRef block, LLVMValueRef n,
                               LLVMValueRef turn) {
-    Emit *e = q->a->e;
-    Strip x = strip_of(q, n, turn);
-    LLVMValueRef tiles =
-        emit_mul(e, block, emit_i64(e, attn_tiled_words(&q->a->s, q->a->bk)));
-    return (WeaveProduct){.a = attn_f32(q->a, q->values, tiles),
-                          .b = in_turn(&x, x.x.p),
-                          .c = in_strip(&x, x.x.out),
+    StripPlace x = place_of(q, n, turn);
+    return (WeaveProduct){.a = attn_f32(q->a, q->values, attn_tiles_before(q->a, block)),
+                          .b = attn_in_turn(&x, q->x.p),
+                          .c = attn_in_strip(&x, q->x.out),
                           .rows = attn_tiled_dim(&q->a->s),
                           .pairs = q->a->bk / 2,
                           .adds = true};
@@ -73,7 +53,7 @@ static LLVMValueRef largest(const Strip *x) {
     Emit *e = x->a->e;
     LLVMValueRef top[SUMS];
     for (int key = 0; key < x->a->bk; key++) {
-        LLVMValueRef from = in_turn(x, x->x.s + key * x->a->bq);
+        LLVMValueRef from = attn_in_turn(&x->at, x->x.s + key * x->a->bq);
         LLVMValueRef score = emit_load(e, e->vf32, from, NULL, 4);
         const int i = key % SUMS;
         top[i] = key < SUMS ? score : emit_fmax(e, score, top[i]);
@@ -89,8 +69,9 @@ static void decay(const Strip *x, LLVMValueRef old, LLVMValueRef any) {
     If f;
     if_begin(e, &f, any);
     LLVMValueRef factor = vmath_exp2_fast(e, emit_fsub(e, old, x->top));
-    LLVMValueRef sum = in_strip(x, x->x.sum), out = in_strip(x, x->x.out);
-    emit_store(e, x->top, in_strip(x, x->x.max), NULL, 4);
+    LLVMValueRef sum = attn_in_strip(&x->at, x->x.sum),
+                 out = attn_in_strip(&x->at, x->x.out);
+    emit_store(e, x->top, attn_in_strip(&x->at, x->x.max), NULL, 4);
     LLVMValueRef less = emit_fmul(e, emit_load(e, e->vf32, sum, NULL, 4), factor);
     emit_store(e, less, sum, NULL, 4);
     Loop l;
@@ -104,9 +85,9 @@ static void decay(const Strip *x, LLVMValueRef old, LLVMValueRef any) {
 
 static void two_keys(void *ctx, int i) {
     Strip *x = ctx;
-    LLVMValueRef from = in_turn(x, x->x.s + 2 * i * x->a->bq);
-    LLVMValueRef to = in_turn(x, x->x.p + attn_pair_at(x->a, i));
-    LLVMValueRef room = in_turn(x, x->x.keep);
+    LLVMValueRef from = attn_in_turn(&x->at, x->x.s + 2 * i * x->a->bq);
+    LLVMValueRef to = attn_in_turn(&x->at, x->x.p + attn_pair_at(x->a, i));
+    LLVMValueRef room = attn_in_turn(&x->at, x->x.keep);
     LLVMValueRef keep[] = {attn_strip_kept(x->a, room, 2 * i),
                            attn_strip_kept(x->a, room, 2 * i + 1)};
     attn_pair_of_keys(x->a, from, to, x->top, &x->sum[2 * i % SUMS], keep);
@@ -116,11 +97,11 @@ static void strip(void *ctx, const StripAt *at) {
     const Queries *q = ctx;
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, at->strip, at->turn);
-    LLVMValueRef sum = in_strip(&x, x.x.sum), any = NULL;
-    attn_strip_keep(a, &q->at, at, in_turn(&x, x.x.keep));
-    LLVMValueRef old = emit_load(e, e->vf32, in_strip(&x, x.x.max), NULL, 4);
-    attn_strip_masks(a, in_turn(&x, x.x.s), at, &q->at);
+    Strip x = {.a = a, .x = q->x, .at = place_of(q, at->strip, at->turn)};
+    LLVMValueRef sum = attn_in_strip(&x.at, x.x.sum), any = NULL;
+    attn_strip_keep(a, &q->at, at, attn_in_turn(&x.at, x.x.keep));
+    LLVMValueRef old = emit_load(e, e->vf32, attn_in_strip(&x.at, x.x.max), NULL, 4);
+    attn_strip_masks(a, attn_in_turn(&x.at, x.x.s), at, &q->at);
     x.top = attn_maximum(a, old, largest(&x), &any);
     decay(&x, old, any);
     x.sum[0] = emit_load(e, e->vf32, sum, NULL, 4);
@@ -148,10 +129,10 @@ static void last_values(void *ctx, const StripAt *at) {
 static void begin(const Queries *q, LLVMValueRef q_rows, LLVMValueRef n) {
     const Attn *a = q->a;
     Emit *e = a->e;
-    Strip x = strip_of(q, n, n);
+    StripPlace x = place_of(q, n, n);
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
     LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
-    LLVMValueRef pack[] = {attn_element(a, q_rows, from), in_strip(&x, x.x.packed),
+    LLVMValueRef pack[] = {attn_element(a, q_rows, from), attn_in_strip(&x, q->x.packed),
                            r.some, emit_f32(e, a->s.scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &x.work, 1);
@@ -179,7 +160,7 @@ void attn_strips_emit(const Attn *a) {
     const StripWalk walk = {first_scores, strip, last_values, &q};
     attn_walk_strips(a, &range, &q.at, &walk);
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);
-    Strip x = strip_of(&q, n.i, n.i);
+    StripPlace x = place_of(&q, n.i, n.i);
     StripRows r = attn_strip_rows(a, n.i, p.rows);
     attn_finish(a, ctx, x.work, &p, r.lane, r.rows);
     loop_end(e, &n, NULL);

@@ -23,6 +23,10 @@ int64_t attn_tiled_words(const AttnShape *s, int64_t keys) {
     return round_up(keys / 2, TILE_SIDE) * attn_tiled_dim(s) * attn_tile_parts(s);
 }
 
+LLVMValueRef attn_tiles_before(const Attn *a, LLVMValueRef block) {
+    return emit_mul(a->e, block, emit_i64(a->e, attn_tiled_words(&a->s, a->bk)));
+}
+
 /* Pairs of rows r0.. and columns c.. of src. whole: all rows of it are there. */
 typedef struct PairsTile {
     const Attn *a;

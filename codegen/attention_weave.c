@@ -130,6 +130,23 @@ int64_t attn_pair_at(const Attn *a, int64_t i) {
     return i / TILE_SIDE * TILE_WORDS * a->tile_parts + i % TILE_SIDE * TILE_SIDE;
 }
 
+StripPlace attn_strip_place(const Attn *a, LLVMValueRef scratch, int64_t floats,
+                            LLVMValueRef n, LLVMValueRef turn) {
+    Emit *e = a->e;
+    StripPlace x = {.a = a};
+    x.work = attn_f32(a, scratch, emit_mul(e, n, emit_i64(e, floats)));
+    x.turn = attn_f32(a, scratch, emit_mul(e, turn, emit_i64(e, floats)));
+    return x;
+}
+
+LLVMValueRef attn_in_strip(const StripPlace *x, int64_t at) {
+    return emit_at(x->a->e, x->a->e->f32, x->work, at);
+}
+
+LLVMValueRef attn_in_turn(const StripPlace *x, int64_t at) {
+    return emit_at(x->a->e, x->a->e->f32, x->turn, at);
+}
+
 StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows) {
     Emit *e = a->e;
     LLVMValueRef one = emit_i64(e, 1), last = emit_sub(e, rows, one);

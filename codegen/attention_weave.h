@@ -33,6 +33,18 @@ typedef struct StripRows {
 } StripRows;
 StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows);
 
+/* Where strip n is in scratch of `floats` floats a strip. turn: what only lives until the next strip
+ * but one is in the first two strips' parts, in turns, so that it stays in the first cache. _in: so
+ * many floats on from there. */
+typedef struct StripPlace {
+    const Attn *a;
+    LLVMValueRef work, turn;
+} StripPlace;
+StripPlace attn_strip_place(const Attn *a, LLVMValueRef scratch, int64_t floats,
+                            LLVMValueRef n, LLVMValueRef turn);
+LLVMValueRef attn_in_strip(const StripPlace *x, int64_t at);
+LLVMValueRef attn_in_turn(const StripPlace *x, int64_t at);
+
 /* Strip `strip` of a block of queries and block `block` of keys, i64; the pair after it (at the end
  * any one), and the one before it, but at the first one. turn: 0, 1, 0 and so on, for what only
  * lives until the next strip but one; other: 1 - turn. skipped: the first strips of the block of

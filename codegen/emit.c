@@ -90,6 +90,23 @@ LLVMValueRef emit_param(Emit *e, int i) {
     return LLVMGetParam(e->fn, (unsigned)i);
 }
 
+LLVMValueRef emit_items_func(Emit *e, const char *name, const char *part) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
+    if (part) name = arena_printf(e->mem, "%s.%s", name, part);
+    return emit_func(e, name, e->void_, params, ARRAY_LEN(params), true);
+}
+
+LLVMValueRef emit_context_func(Emit *e, const char *name, int n, int slots,
+                               bool internal) {
+    LLVMTypeRef *params = NEW_ARRAY(e->mem, LLVMTypeRef, (size_t)n);
+    for (int i = 0; i < n; i++) params[i] = e->ptr;
+    emit_func(e, name, e->void_, params, n, internal);
+    LLVMValueRef ctx = emit_alloca(e, 8 * slots);
+    for (int i = 0; i < n; i++)
+        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
+    return ctx;
+}
+
 void emit_ret(Emit *e, LLVMValueRef value) {
     if (value) {
         LLVMBuildRet(e->b, value);
@@ -478,4 +495,30 @@ LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v) {
 
 LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v) {
     return reduce(e, v, emit_fmaximum);
+}
+
+/* ---- bits of f32 ---- */
+
+LLVMValueRef emit_bits_of(Emit *e, LLVMValueRef value) {
+    return LLVMBuildBitCast(e->b, value, emit_vec_or_one(e->i32, emit_lanes(value)), "");
+}
+
+LLVMValueRef emit_value_of(Emit *e, LLVMValueRef bits) {
+    return LLVMBuildBitCast(e->b, bits, emit_vec_or_one(e->f32, emit_lanes(bits)), "");
+}
+
+LLVMValueRef emit_masked(Emit *e, LLVMValueRef bits, int64_t mask) {
+    return LLVMBuildAnd(e->b, bits, emit_i32_like(e, bits, mask), "");
+}
+
+LLVMValueRef emit_or(Emit *e, LLVMValueRef bits, int64_t mask) {
+    return LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, mask), "");
+}
+
+LLVMValueRef emit_down(Emit *e, LLVMValueRef bits, int n) {
+    return LLVMBuildLShr(e->b, bits, emit_i32_like(e, bits, n), "");
+}
+
+LLVMValueRef emit_up(Emit *e, LLVMValueRef bits, int n) {
+    return LLVMBuildShl(e->b, bits, emit_i32_like(e, bits, n), "");
 }

@@ -45,6 +45,12 @@ LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
 /* The function that was begun last is compiled as it is: quickly. */
 void emit_unoptimized(Emit *e);
 LLVMValueRef emit_param(Emit *e, int i);
+/* Starts void name.part(ptr ctx, i64 begin, i64 end, i64 thread), what threads run over items;
+ * without a part it is called `name`. */
+LLVMValueRef emit_items_func(Emit *e, const char *name, const char *part);
+/* Starts void name(n pointers), and gives the context that these are the first slots of. */
+LLVMValueRef emit_context_func(Emit *e, const char *name, int n, int slots,
+                               bool internal);
 void emit_ret(Emit *e, LLVMValueRef value);
 
 /* Constants; a type of so many lanes. */
@@ -90,6 +96,15 @@ LLVMValueRef emit_fmaximum(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b);
 
+/* The bits of f32, scalar or vector, as i32, and back; with those bits of a constant only, or these
+ * too; moved down (zeros come in) or up by n. */
+LLVMValueRef emit_bits_of(Emit *e, LLVMValueRef value);
+LLVMValueRef emit_value_of(Emit *e, LLVMValueRef bits);
+LLVMValueRef emit_masked(Emit *e, LLVMValueRef bits, int64_t mask);
+LLVMValueRef emit_or(Emit *e, LLVMValueRef bits, int64_t mask);
+LLVMValueRef emit_down(Emit *e, LLVMValueRef bits, int n);
+LLVMValueRef emit_up(Emit *e, LLVMValueRef bits, int n);
+
 /* &ptr[index] for elements of type `elem`; index is i64. emit_at: constant index. */
 LLVMValueRef emit_gep(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, LLVMValueRef index);
 LLVMValueRef emit_at(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, int64_t index);
@@ -133,6 +148,10 @@ LLVMValueRef emit_load_narrow(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef 
 void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                        LLVMValueRef mask);
 LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr);
+/* The same of any type of generated code: f32 and i32 stay as they are. */
+LLVMValueRef emit_load_as(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef mask);
+void emit_store_as(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
+                   LLVMValueRef mask);
 /* Of a value, or lanes, that emit_round_narrow gave or that were loaded: nothing is rounded. */
 void emit_store_rounded(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                         LLVMValueRef mask);

@@ -11,28 +11,8 @@ static LLVMTypeRef half_type(Emit *e, int lanes) {
     return emit_vec_or_one(LLVMHalfTypeInContext(e->ctx), lanes);
 }
 
-static LLVMValueRef bits_of(Emit *e, LLVMValueRef value) {
-    return LLVMBuildBitCast(e->b, value, emit_vec_or_one(e->i32, emit_lanes(value)), "");
-}
-
-static LLVMValueRef value_of(Emit *e, LLVMValueRef bits) {
-    return LLVMBuildBitCast(e->b, bits, emit_vec_or_one(e->f32, emit_lanes(bits)), "");
-}
-
 static LLVMValueRef plus(Emit *e, LLVMValueRef bits, int64_t n) {
     return LLVMBuildAdd(e->b, bits, emit_i32_like(e, bits, n), "");
-}
-
-static LLVMValueRef masked(Emit *e, LLVMValueRef bits, int64_t n) {
-    return LLVMBuildAnd(e->b, bits, emit_i32_like(e, bits, n), "");
-}
-
-static LLVMValueRef or_bits(Emit *e, LLVMValueRef bits, int64_t n) {
-    return LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, n), "");
-}
-
-static LLVMValueRef down(Emit *e, LLVMValueRef bits, int n) {
-    return LLVMBuildLShr(e->b, bits, emit_i32_like(e, bits, n), "");
 }
 
 static LLVMValueRef below(Emit *e, LLVMValueRef bits, int64_t n) {
@@ -41,36 +21,34 @@ static LLVMValueRef below(Emit *e, LLVMValueRef bits, int64_t n) {
 
 /* f32_to_f16. */
 static LLVMValueRef to_half(Emit *e, LLVMValueRef value) {
-    LLVMValueRef bits = bits_of(e, value), size = masked(e, bits, 0x7fffffff);
-    LLVMValueRef fraction = down(e, size, 13), odd = masked(e, fraction, 1);
-    LLVMValueRef nan = or_bits(e, masked(e, fraction, 0x3ff), 0x7e00);
+    LLVMValueRef bits = emit_bits_of(e, value), size = emit_masked(e, bits, 0x7fffffff);
+    LLVMValueRef fraction = emit_down(e, size, 13), odd = emit_masked(e, fraction, 1);
+    LLVMValueRef nan = emit_or(e, emit_masked(e, fraction, 0x3ff), 0x7e00);
     LLVMValueRef normal =
-        down(e, LLVMBuildAdd(e->b, plus(e, size, 0xc8000fff), odd, ""), 13);
-    LLVMValueRef near = value_of(e, size);
+        emit_down(e, LLVMBuildAdd(e->b, plus(e, size, 0xc8000fff), odd, ""), 13);
+    LLVMValueRef near = emit_value_of(e, size);
     near = emit_fadd(e, near, emit_f32_like(e, near, 0.5));
-    LLVMValueRef tiny = plus(e, bits_of(e, near), -0x3f000000);
+    LLVMValueRef tiny = plus(e, emit_bits_of(e, near), -0x3f000000);
     LLVMValueRef out = emit_select(e, below(e, size, 0x38800000), tiny, normal);
     LLVMValueRef inf = emit_i32_like(e, size, 0x7c00);
     out = emit_select(e, below(e, size, 0x477ff000), out, inf);
     out = emit_select(e, below(e, size, 0x7f800001), out, nan);
-    LLVMValueRef sign = masked(e, down(e, bits, 16), 0x8000);
+    LLVMValueRef sign = emit_masked(e, emit_down(e, bits, 16), 0x8000);
     return LLVMBuildOr(e->b, out, sign, "");
 }
 
 /* f16_to_f32, of bits in i32. */
 static LLVMValueRef from_half(Emit *e, LLVMValueRef bits) {
-    LLVMValueRef size = masked(e, bits, 0x7fff);
-    size = LLVMBuildShl(e->b, size, emit_i32_like(e, size, 13), "");
-    LLVMValueRef tiny = value_of(e, plus(e, size, 0x38800000));
-    tiny = bits_of(e, emit_fsub(e, tiny, emit_f32_like(e, tiny, 0x1p-14)));
+    LLVMValueRef size = emit_up(e, emit_masked(e, bits, 0x7fff), 13);
+    LLVMValueRef tiny = emit_value_of(e, plus(e, size, 0x38800000));
+    tiny = emit_bits_of(e, emit_fsub(e, tiny, emit_f32_like(e, tiny, 0x1p-14)));
     LLVMValueRef out =
         emit_select(e, below(e, size, 0x00800000), tiny, plus(e, size, 0x38000000));
-    out = emit_select(e, below(e, size, 0x0f800000), out, or_bits(e, size, 0x7f800000));
-    LLVMValueRef nan = or_bits(e, size, 0x7fc00000);
+    out = emit_select(e, below(e, size, 0x0f800000), out, emit_or(e, size, 0x7f800000));
+    LLVMValueRef nan = emit_or(e, size, 0x7fc00000);
     out = emit_select(e, below(e, size, 0x0f800001), out, nan);
-    LLVMValueRef sign = masked(e, bits, 0x8000);
-    sign = LLVMBuildShl(e->b, sign, emit_i32_like(e, sign, 16), "");
-    return value_of(e, LLVMBuildOr(e->b, out, sign, ""));
+    LLVMValueRef sign = emit_masked(e, bits, 0x8000);
+    return emit_value_of(e, LLVMBuildOr(e->b, out, emit_up(e, sign, 16), ""));
 }
 
 /* By the instruction, for 16, 8 or 4 lanes, or two registers of them. LLVM's own truncation to
@@ -141,11 +119,25 @@ void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
     emit_store(e, to_narrow(e, dt, value), ptr, mask, 2);
 }
 
+LLVMValueRef emit_load_as(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef mask) {
+    if (dtype_is_narrow(dt)) return emit_load_narrow(e, dt, ptr, mask);
+    return emit_load(e, dt == DT_I32 ? e->vi32 : e->vf32, ptr, mask, 4);
+}
+
+void emit_store_as(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
+                   LLVMValueRef mask) {
+    if (dtype_is_narrow(dt))
+        emit_store_narrow(e, dt, value, ptr, mask);
+    else
+        emit_store(e, value, ptr, mask, 4);
+}
+
 void emit_store_rounded(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                         LLVMValueRef mask) {
-    LLVMValueRef bits =
-        dt == DT_BF16 ? emit_bits_of_bf16(e, value) : to_narrow(e, dt, value);
-    emit_store(e, bits, ptr, mask, 2);
+    if (dt == DT_BF16)
+        emit_store(e, emit_bits_of_bf16(e, value), ptr, mask, 2);
+    else
+        emit_store_as(e, dt, value, ptr, mask);
 }
 
 LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr) {
@@ -154,14 +146,9 @@ LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr) {
 
 void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
                     bool adds, bool rounds) {
-    LLVMValueRef old = NULL;
-    if (adds && rounds) old = emit_load_narrow(e, DT_BF16, ptr, mask);
-    if (adds && !rounds) old = emit_load(e, e->vf32, ptr, mask, sizeof(float));
-    if (old) x = emit_fadd(e, old, x);
-    if (rounds)
-        emit_store_narrow(e, DT_BF16, x, ptr, mask);
-    else
-        emit_store(e, x, ptr, mask, sizeof(float));
+    const DType dt = rounds ? DT_BF16 : DT_F32;
+    if (adds) x = emit_fadd(e, emit_load_as(e, dt, ptr, mask), x);
+    emit_store_as(e, dt, x, ptr, mask);
 }
 
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value) {

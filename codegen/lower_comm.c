@@ -12,14 +12,8 @@ static const Mesh *mesh_of(const Op *op) {
     return &op->fn->mod->mesh;
 }
 
-static Axes axes_of(const Op *op) {
-    Axes axes;
-    check(mesh_axes_parse(mesh_of(op), op_attr(op, "axis")->s, &axes));
-    return axes;
-}
-
 static int members_of(const Op *op) {
-    return mesh_group_size(mesh_of(op), axes_of(op));
+    return mesh_group_size(mesh_of(op), op_axes(op));
 }
 
 static int dim_of(const Op *op, int i, const char *key) {
@@ -39,13 +33,6 @@ static CommKind kind_of(const Op *op) {
     return of && !strcmp(of->s, "max") ? COMM_ALL_REDUCE_MAX : kind[op->kind];
 }
 
-/* Sizes before and after dimension d. */
-static void around(const Type *t, int d, int64_t *before, int64_t *after) {
-    *before = *after = 1;
-    for (int k = 0; k < d; k++) *before *= t->dim[k];
-    for (int k = d + 1; k < t->rank; k++) *after *= t->dim[k];
-}
-
 /* Operand i and its result as comm.h sees them, without the addresses. */
 static CommPart comm_part(const Op *op, int i) {
     const Type *in = &op->in[i]->ty, *out = &op->out[i]->ty;
@@ -59,13 +46,13 @@ static CommPart comm_part(const Op *op, int i) {
         p.after = type_count(in);
     } else if (op->kind == OP_all_to_all) {
         int split = dim_of(op, i, "split"), join = dim_of(op, i, "join");
-        around(in, split, &p.before, &p.after);
-        around(out, join, &p.join_before, &p.join_after);
-        p.each = in->dim[split] / n;
-        p.join_each = out->dim[join] / n;
+        TypeAround from = type_around(in, split), to = type_around(out, join);
+        p.before = from.before, p.each = from.count / n, p.after = from.after;
+        p.join_before = to.before, p.join_each = to.count / n, p.join_after = to.after;
     } else {
         int d = dim_of(op, i, "dim");
-        around(in, d, &p.before, &p.after);
+        TypeAround from = type_around(in, d);
+        p.before = from.before, p.after = from.after;
         p.each = op->kind == OP_all_gather ? in->dim[d] : out->dim[d];
     }
     return p;
@@ -132,7 +119,7 @@ static void collective(Lower *l, const Op *op) {
         emit_store(e, lower_pointer(l, op->out[i]), emit_at(e, e->ptr, ws, 2 * i + 1),
                    NULL, 8);
     }
-    LLVMValueRef args[] = {number(l, kind_of(op)), number(l, axes_of(op)),
+    LLVMValueRef args[] = {number(l, kind_of(op)), number(l, op_axes(op)),
                            number(l, op->nin), shapes(l, op, comm_parts(l, op)), ws};
     bool late = op_int(op, "late", 0);
     rt_call(e, late ? CALL_rt_collective_begin : CALL_rt_collective, args,
@@ -175,20 +162,19 @@ void lower_reshard(Lower *l, const Op *op) {
 /* ---- this rank's part ---- */
 
 static LLVMValueRef coord_of(Lower *l, const Op *op) {
-    return part_coord(l->e, mesh_of(op), axes_of(op));
+    return part_coord(l->e, mesh_of(op), op_axes(op));
 }
 
 void lower_shard(Lower *l, const Op *op) {
     const Type *in = &op->in[0]->ty, *out = &op->out[0]->ty;
     int d = dim_of(op, 0, "dim");
-    int64_t rows, run;
-    around(in, d, &rows, &run);
-    run *= dtype_bytes[in->dt];
+    TypeAround a = type_around(in, d);
+    int64_t run = a.after * dtype_bytes[in->dt];
     LLVMValueRef skip = emit_mul(l->e, coord_of(l, op), number(l, out->dim[d] * run));
     CALL_RT(l->e, rt_copy_runs, lower_pointer(l, op->out[0]),
-            emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip), number(l, rows),
-            number(l, out->dim[d] * run), number(l, out->dim[d] * run),
-            number(l, in->dim[d] * run));
+            emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip),
+            number(l, a.before), number(l, out->dim[d] * run),
+            number(l, out->dim[d] * run), number(l, in->dim[d] * run));
 }
 
 void lower_on_first(Lower *l, const Op *op) {

@@ -99,8 +99,7 @@ static void find_parts(Kernel *k, const LLVMValueRef *pointer) {
 static LLVMValueRef emit_body(Kernel *k, const char *name) {
     Emit *e = k->e;
     const Func *f = k->f;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef body = emit_func(e, name, e->void_, params, 4, true);
+    LLVMValueRef body = emit_items_func(e, name, NULL);
     LLVMValueRef ctx = emit_param(e, 0);
     LLVMValueRef *pointer = NEW_ARRAY(k->mem, LLVMValueRef, (size_t)k->s.nvalues);
     for (int i = 0; i < f->narg + f->nret; i++) {
@@ -126,16 +125,8 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
 
 /* ---- around the body ---- */
 
-/* Partial sums are f32; what they add up to is rounded once, to the type of v. */
-static void store_sum(Kernel *k, const Value *v, LLVMValueRef sum, LLVMValueRef at,
-                      LLVMValueRef mask) {
-    if (dtype_is_narrow(v->ty.dt))
-        emit_store_narrow(k->e, v->ty.dt, sum, at, mask);
-    else
-        emit_store(k->e, sum, at, mask, 4);
-}
-
-/* out[0..n), which is v: the sum over threads of the partial sums at `offset`. */
+/* out[0..n), which is v: the sum over threads of the partial sums at `offset`, which are f32; it is
+ * rounded once, to the type of v. */
 static void add_columns(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
                         int64_t bytes, LLVMValueRef out) {
     Emit *e = k->e;
@@ -153,7 +144,8 @@ static void add_columns(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offs
                 emit_load(e, e->vf32, emit_gep(e, e->f32, part, l.i), mask, 4);
             sum = sum ? emit_fadd(e, sum, some) : some;
         }
-        store_sum(k, v, sum, emit_gep(e, kernel_element(k, v), out, l.i), mask);
+        emit_store_as(e, v->ty.dt, sum, emit_gep(e, kernel_element(k, v), out, l.i),
+                      mask);
         loop_end(e, &l, NULL);
     }
 }
@@ -167,7 +159,7 @@ static void add_all(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
             emit_load(e, e->vf32, emit_at(e, e->i8, ws, offset + t * bytes), NULL, 4);
         sum = sum ? emit_fadd(e, sum, some) : some;
     }
-    store_sum(k, v, emit_reduce_add(e, sum), out, NULL);
+    emit_store_as(e, v->ty.dt, emit_reduce_add(e, sum), out, NULL);
 }
 
 static void finish_sums(Kernel *k, LLVMValueRef ws, int64_t bytes) {
@@ -192,32 +184,21 @@ void lower_kernel(Lower *l, const Func *f) {
     k.start = NEW_ARRAY(l->mem, LLVMValueRef, n);
     k.number = NEW_ARRAY(l->mem, LLVMValueRef, n);
     k.vector = NEW_ARRAY(l->mem, LLVMValueRef, n);
-    const char *name = lower_symbol(l, f),
-               *body_name = arena_printf(l->mem, "%s:body", name);
-    LLVMValueRef body = emit_body(&k, body_name);
-    int nparams = f->narg + f->nret + 1;
-    LLVMTypeRef *params = NEW_ARRAY(l->mem, LLVMTypeRef, (size_t)nparams);
-    for (int i = 0; i < nparams; i++) params[i] = e->ptr;
-    emit_func(e, name, e->void_, params, nparams, true);
-    LLVMValueRef ctx = emit_alloca(e, 8 * nparams), ws = emit_param(e, nparams - 1);
-    for (int i = 0; i < nparams; i++) {
-        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
-    }
+    const char *name = lower_symbol(l, f);
+    LLVMValueRef body = emit_body(&k, arena_printf(l->mem, "%s:body", name));
+    const int nparams = f->narg + f->nret + 1;
+    LLVMValueRef ctx = emit_context_func(e, name, nparams, nparams, true);
+    LLVMValueRef ws = emit_param(e, nparams - 1);
     int64_t bytes;
     kernel_sums_at(&k.s, 0, &bytes);
     if (bytes) {
         LLVMBuildMemSet(e->b, ws, LLVMConstInt(e->i8, 0, 0),
                         emit_i64(e, bytes * l->threads), 64);
     }
-    int64_t items = k.s.rows * k.s.blocks;
-    if (k.s.rows * k.s.inner < SMALL_KERNEL) {
-        LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
-        emit_call(e, body_name, args, 4);
-    } else if (bytes) { /* sums of a thread are of its part */
-        CALL_RT(l->e, rt_parallel, emit_i64(e, items), body, ctx);
-    } else {
-        CALL_RT(l->e, rt_parallel_balanced, emit_i64(e, items), body, ctx);
-    }
+    RtRun how =
+        bytes ? RUN_PARALLEL : RUN_BALANCED; /* sums of a thread are of its part */
+    if (k.s.rows * k.s.inner < SMALL_KERNEL) how = RUN_ALONE;
+    rt_run(e, body, ctx, emit_i64(e, k.s.rows * k.s.blocks), how);
     finish_sums(&k, ws, bytes);
     emit_ret(e, NULL);
 }

@@ -40,13 +40,6 @@ static LLVMValueRef load_one(const Kernel *k, const Value *v, LLVMValueRef at) {
     return emit_load(k->e, kernel_element(k, v), at, NULL, 4);
 }
 
-static void store_one(const Kernel *k, const Value *v, LLVMValueRef x, LLVMValueRef at) {
-    if (dtype_is_narrow(v->ty.dt))
-        emit_store_rounded(k->e, v->ty.dt, x, at, NULL);
-    else
-        emit_store(k->e, x, at, NULL, 4);
-}
-
 int64_t kernel_sums_at(const Space *s, int op, int64_t *bytes) {
     int64_t at = 0, mine = 0;
     for (int k = 0; k < s->nops; k++) {
@@ -120,7 +113,8 @@ static void row_phase(Kernel *k, int phase) {
     for (int i = 0; i < k->f->nret; i++) {
         const SpaceValue *v = space_value(&k->s, k->f->ret[i]);
         if (kernel_has_inner(k, v) || v->at_end || v->phase != phase) continue;
-        store_one(k, v->v, row_number(k, v->v), k->start[v - k->s.value]);
+        emit_store_rounded(k->e, v->v->ty.dt, row_number(k, v->v),
+                           k->start[v - k->s.value], NULL);
     }
 }
 
@@ -189,11 +183,8 @@ static LLVMValueRef lanes(Kernel *k, const Value *v, LLVMValueRef j, LLVMValueRe
     if (!kernel_has_inner(k, sv))
         return k->vector[at] = emit_splat(k->e, row_number(k, v));
     check(!sv->made);
-    LLVMTypeRef type = kernel_element(k, v);
-    LLVMValueRef p = emit_gep(k->e, type, k->start[at], j);
-    return k->vector[at] = dtype_is_narrow(v->ty.dt)
-                               ? emit_load_narrow(k->e, v->ty.dt, p, mask)
-                               : emit_load(k->e, emit_vec(type, k->e->vl), p, mask, 4);
+    LLVMValueRef p = emit_gep(k->e, kernel_element(k, v), k->start[at], j);
+    return k->vector[at] = emit_load_as(k->e, v->ty.dt, p, mask);
 }
 
 static LLVMValueRef columns(Kernel *k, LLVMValueRef j) {
@@ -271,10 +262,7 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         if (r->kind == ROOT_STORE) {
             LLVMValueRef at = emit_gep(k->e, kernel_element(k, r->v),
                                        k->start[kernel_index(k, r->v)], j);
-            if (dtype_is_narrow(r->v->ty.dt))
-                emit_store_rounded(k->e, r->v->ty.dt, v[i], at, mask);
-            else
-                emit_store(k->e, v[i], at, mask, 4);
+            emit_store_rounded(k->e, r->v->ty.dt, v[i], at, mask);
         }
     }
 }

@@ -122,14 +122,12 @@ void lower_unpad(Lower *l, const Op *op) {
  * gaps between them; copies them to v (out), or v to them. */
 static void copy_part(Lower *l, const Op *op, const Value *whole, int64_t first,
                       int64_t size, const Value *v, bool out) {
-    int64_t dim = op_int(op, "dim", 0), rows = 1, run = dtype_bytes[whole->ty.dt];
-    for (int k = 0; k < dim; k++) rows *= whole->ty.dim[k];
-    for (int k = (int)dim + 1; k < whole->ty.rank; k++) run *= whole->ty.dim[k];
-    int64_t step = run * whole->ty.dim[dim];
+    TypeAround a = type_around(&whole->ty, op_int(op, "dim", 0));
+    int64_t run = a.after * dtype_bytes[whole->ty.dt], step = run * a.count;
     LLVMValueRef at = emit_at(l->e, l->e->i8, lower_pointer(l, whole), first * run);
     LLVMValueRef part = lower_pointer(l, v);
     run *= size;
-    CALL_RT(l->e, rt_copy_runs, out ? part : at, out ? at : part, number(l, rows),
+    CALL_RT(l->e, rt_copy_runs, out ? part : at, out ? at : part, number(l, a.before),
             number(l, run), number(l, out ? run : step), number(l, out ? step : run));
 }
 

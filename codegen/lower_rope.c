@@ -20,18 +20,6 @@ static LLVMValueRef element(const Rope *r, LLVMValueRef base, LLVMValueRef index
     return emit_gep(r->e, r->dt == DT_F32 ? r->e->f32 : r->e->i16, base, index);
 }
 
-static LLVMValueRef load(const Rope *r, LLVMValueRef at, LLVMValueRef mask) {
-    return r->dt == DT_F32 ? emit_load(r->e, r->e->vf32, at, mask, 4)
-                           : emit_load_narrow(r->e, r->dt, at, mask);
-}
-
-static void store(const Rope *r, LLVMValueRef value, LLVMValueRef at, LLVMValueRef mask) {
-    if (r->dt == DT_F32)
-        emit_store(r->e, value, at, mask, 4);
-    else
-        emit_store_narrow(r->e, r->dt, value, at, mask);
-}
-
 /* Every second of the lanes of two vectors, from `first` on. */
 static LLVMValueRef every_second(Emit *e, const LLVMValueRef *both, int first) {
     LLVMValueRef lane[16];
@@ -60,12 +48,12 @@ static void turn(const Rope *r, LLVMValueRef position, LLVMValueRef k, int64_t l
     head = emit_mul(e, emit_add(e, head, heads.i), emit_i64(e, r->width));
     LLVMValueRef first = emit_add(e, head, k);
     LLVMValueRef second = emit_add(e, first, emit_i64(e, r->half));
-    LLVMValueRef a = load(r, element(r, r->x, first), mask);
-    LLVMValueRef b = load(r, element(r, r->x, second), mask);
+    LLVMValueRef a = emit_load_as(e, r->dt, element(r, r->x, first), mask);
+    LLVMValueRef b = emit_load_as(e, r->dt, element(r, r->x, second), mask);
     LLVMValueRef x = emit_fsub(e, emit_fmul(e, a, cosine), emit_fmul(e, b, sine));
     LLVMValueRef y = emit_fadd(e, emit_fmul(e, b, cosine), emit_fmul(e, a, sine));
-    store(r, x, element(r, r->to, first), mask);
-    store(r, y, element(r, r->to, second), mask);
+    emit_store_as(e, r->dt, x, element(r, r->to, first), mask);
+    emit_store_as(e, r->dt, y, element(r, r->to, second), mask);
     loop_end(e, &heads, NULL);
 }
 
@@ -86,8 +74,7 @@ static void copy_rest(const Rope *r, LLVMValueRef position) {
 
 static LLVMValueRef emit_rows(Rope *r, const char *name) {
     Emit *e = r->e;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn = emit_func(e, name, e->void_, params, ARRAY_LEN(params), true);
+    LLVMValueRef fn = emit_items_func(e, name, NULL);
     LLVMValueRef *slot[] = {&r->to, &r->x, &r->table};
     for (int i = 0; i < ARRAY_LEN(slot); i++)
         *slot[i] = emit_load(e, e->ptr, emit_at(e, e->ptr, emit_param(e, 0), i), NULL, 8);
@@ -130,11 +117,8 @@ void lower_rope(Lower *l, const Op *op) {
     const Value *value[] = {op->out[0], op->in[0], op->in[1]};
     for (int i = 0; i < ARRAY_LEN(value); i++)
         emit_store(e, lower_pointer(l, value[i]), emit_at(e, e->ptr, ctx, i), NULL, 8);
-    LLVMValueRef zero = emit_i64(e, 0), n = emit_i64(e, r.positions);
-    if (type_count(x) < SMALL_ROPE)
-        emit_call(e, name, (LLVMValueRef[]){ctx, zero, n, zero}, 4);
-    else
-        CALL_RT(e, rt_parallel, n, rows, ctx);
+    rt_run(e, rows, ctx, emit_i64(e, r.positions),
+           type_count(x) < SMALL_ROPE ? RUN_ALONE : RUN_PARALLEL);
 }
 
 void lower_rope_each(Lower *l, const Op *op) {

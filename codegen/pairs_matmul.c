@@ -353,9 +353,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
 
 static LLVMValueRef body_emit(const Pairs2d *p) {
     Emit *e = p->e;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn =
-        emit_func(e, arena_printf(e->mem, "%s.body", p->name), e->void_, params, 4, true);
+    LLVMValueRef fn = emit_items_func(e, p->name, "body");
     LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, p->panels);
     LLVMValueRef at = emit_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes),
                                 emit_param(e, 3), p->thread_bytes);
@@ -387,10 +385,10 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
     pairs_set_number(p, ctx, SLOT_WORDS_END,
                      emit_imin(e, words_end, emit_i64(e, p->words)));
     LLVMValueRef rows = emit_sub(e, end, row);
-    if (pack) pairs_run(p, ctx, pack, "pack", pairs_pack_a_items(p, rows));
+    if (pack) pairs_run(p, ctx, pack, pairs_pack_a_items(p, rows));
     LLVMValueRef blocks = emit_add(e, rows, emit_i64(e, p->rows - 1));
     blocks = emit_div(e, blocks, emit_i64(e, p->rows));
-    pairs_run(p, ctx, body, "body", emit_mul(e, blocks, emit_i64(e, p->panels)));
+    pairs_run(p, ctx, body, emit_mul(e, blocks, emit_i64(e, p->panels)));
 }
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
@@ -405,12 +403,7 @@ void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     p.name = name;
     p.strip = gemm_tile_columns(e);
     LLVMValueRef pack = p.packs_a ? pairs_pack_a_emit(&p) : NULL, body = body_emit(&p);
-    LLVMTypeRef params[POINTERS];
-    for (int i = 0; i < POINTERS; i++) params[i] = e->ptr;
-    emit_func(e, name, e->void_, params, POINTERS, true);
-    LLVMValueRef ctx = emit_alloca(e, SLOTS * 8);
-    for (int i = 0; i < POINTERS; i++)
-        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
+    LLVMValueRef ctx = emit_context_func(e, name, POINTERS, SLOTS, true);
     Loop rows, words;
     loop_begin(e, &rows, emit_i64(e, 0), emit_i64(e, s->m), p.slab_rows, 0, NULL);
     if (p.whole_sums) {

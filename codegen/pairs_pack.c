@@ -17,15 +17,8 @@ void pairs_set_number(const Pairs2d *p, LLVMValueRef ctx, int slot, LLVMValueRef
     emit_store(p->e, n, emit_at(p->e, p->e->ptr, ctx, slot), NULL, 8);
 }
 
-void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, const char *part,
-               LLVMValueRef items) {
-    Emit *e = p->e;
-    if (p->s->threads > 1) {
-        CALL_RT(e, rt_parallel_balanced, items, fn, ctx);
-        return;
-    }
-    LLVMValueRef args[] = {ctx, emit_i64(e, 0), items, emit_i64(e, 0)};
-    emit_call(e, arena_printf(e->mem, "%s.%s", p->name, part), args, 4);
+void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, LLVMValueRef items) {
+    rt_run(p->e, fn, ctx, items, p->s->threads > 1 ? RUN_BALANCED : RUN_ALONE);
 }
 
 void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,
@@ -267,9 +260,7 @@ LLVMValueRef pairs_pack_a_items(const Pairs2d *p, LLVMValueRef rows) {
 
 LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
     Emit *e = p->e;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn =
-        emit_func(e, arena_printf(e->mem, "%s.pack", p->name), e->void_, params, 4, true);
+    LLVMValueRef fn = emit_items_func(e, p->name, "pack");
     LLVMValueRef ctx = emit_param(e, 0);
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);

@@ -43,10 +43,8 @@ enum {
 LLVMTypeRef pairs_number_type(const Pairs2d *p); /* of A and B */
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i);
 void pairs_set_number(const Pairs2d *p, LLVMValueRef ctx, int slot, LLVMValueRef n);
-/* Runs the function on all items, alone where that is quicker; part: its name, behind the
- * product's. */
-void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, const char *part,
-               LLVMValueRef items);
+/* Runs the function on all items, alone where that is quicker. */
+void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, LLVMValueRef items);
 /* To all caches but the first the share that step n has of strips of `lines` lines, `stride`
  * bytes apart: `share` lines. */
 void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,

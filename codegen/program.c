@@ -113,17 +113,8 @@ const char *program_build_id(void) {
 static void compare_targets(Arena *mem, const struct ProgramCode *code) {
     Text mine = text_new(mem);
     target_describe(code->target, &mine);
-    char *first = comm_broadcast_text(mem, mine.s);
-    bool differs = strcmp(first, mine.s) != 0;
-    if (!comm_max_i64(differs)) return;
-    if (differs)
-        fail(EXIT_CONFIG,
-             "rank %d on %s has another CPU than rank 0: set context.cpu to one "
-             "whose instructions all have, such as x86-64-v3\n    here    %s\n"
-             "    rank 0  %s",
-             comm_rank(), comm_host(), mine.s, first);
-    comm_barrier(); /* the rank that differs ends the others */
-    fail(EXIT_CONFIG, "the ranks have different CPUs");
+    agree_on(mem, "CPU", mine.s,
+             "set context.cpu to one whose instructions all have, such as x86-64-v3");
 }
 
 /* The first rank of a stage compiles, or has compiled before; the others of the stage link
@@ -166,7 +157,7 @@ static const void *compile(Arena *mem, Program *p, const CompileOptions *co, siz
 static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     struct ProgramCode *code = p->code;
     char key[CACHE_KEY_CHARS];
-    if (comm_size() > 1) compare_targets(mem, code);
+    compare_targets(mem, code);
     char *text = cache_text(p->m->mem, p, code);
     /* The objects contain the offsets of the plan and the shares of the threads. */
     agree_in_stage(

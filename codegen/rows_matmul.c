@@ -193,34 +193,18 @@ static LLVMValueRef along_k_emit(const Rows *r) {
     return fn;
 }
 
-static void run_items(const Rows *r, LLVMValueRef ctx, LLVMValueRef fn, const char *part,
-                      int64_t items, bool alone) {
-    Emit *e = r->e;
-    if (!alone) {
-        CALL_RT(e, rt_parallel, emit_i64(e, items), fn, ctx);
-        return;
-    }
-    LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
-    emit_call(e, arena_printf(e->mem, "%s.%s", r->name, part), args, 4);
-}
-
 void rows_matmul_emit(Emit *e, const char *name, const RowsMatmul *s) {
     Rows r = rows_of(s, e->vl);
     r.e = e;
     r.name = name;
     LLVMValueRef body = r.along_n ? rows_along_n_emit(&r) : along_k_emit(&r), last = NULL;
     if (r.parts > 1) last = rows_join_emit(&r);
-    LLVMTypeRef params[SLOTS];
-    for (int i = 0; i < SLOTS; i++) params[i] = e->ptr;
-    emit_func(e, name, e->void_, params, SLOTS, true);
-    LLVMValueRef ctx = emit_alloca(e, SLOTS * 8);
-    for (int i = 0; i < SLOTS; i++)
-        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
+    LLVMValueRef ctx = emit_context_func(e, name, SLOTS, SLOTS, true);
     if (r.along_n && rows_widen(&r))
         rows_widen_emit(&r, emit_param(e, SLOT_A), emit_param(e, SLOT_WS));
-    run_items(&r, ctx, body, "body", r.items, s->threads == 1);
-    if (last)
-        run_items(&r, ctx, last, "join", rows_join_items(&r),
-                  s->threads == 1 || s->m * s->n < JOIN_SMALL);
+    RtRun how = s->threads == 1 ? RUN_ALONE : RUN_PARALLEL;
+    rt_run(e, body, ctx, emit_i64(e, r.items), how);
+    if (s->m * s->n < JOIN_SMALL) how = RUN_ALONE;
+    if (last) rt_run(e, last, ctx, emit_i64(e, rows_join_items(&r)), how);
     emit_ret(e, NULL);
 }

@@ -89,8 +89,5 @@ void rows_write(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,
 }
 
 LLVMValueRef rows_body(const Rows *r, const char *part) {
-    Emit *e = r->e;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    return emit_func(e, arena_printf(e->mem, "%s.%s", r->name, part), e->void_, params, 4,
-                     true);
+    return emit_items_func(r->e, r->name, part);
 }

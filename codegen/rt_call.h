@@ -17,6 +17,11 @@ typedef enum RtCall {
 /* Arguments of another number or of other types than the row's are our bug: dies. */
 LLVMValueRef rt_call(Emit *e, RtCall which, const LLVMValueRef *args, int n);
 
+/* Runs void fn(ctx, begin, end, thread) over the items, an i64: in one call without the threads, or
+ * by rt_parallel or rt_parallel_balanced. */
+typedef enum RtRun { RUN_ALONE, RUN_PARALLEL, RUN_BALANCED } RtRun;
+void rt_run(Emit *e, LLVMValueRef fn, LLVMValueRef ctx, LLVMValueRef items, RtRun how);
+
 /* What code of products and attention needs where it is linked without a program. */
 enum { RT_THREAD_SYMBOLS = 2 };
 extern const JitSymbol rt_thread_symbols[RT_THREAD_SYMBOLS];

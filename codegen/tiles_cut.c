@@ -154,6 +154,47 @@ static int64_t panel_of(const PairsMatmul *s, int64_t most) {
     return panel;
 }
 
+/* How rows of C are written, and panels, before slabs are cut. */
+static void cut_panels(Tiles2d *t) {
+    Pairs2d *p = &t->p;
+    const PairsMatmul *s = p->s;
+    const bool in_lines = s->c_m * (s->rounds ? 2 : 4) % EMIT_LINE_BYTES == 0;
+    p->streams = in_lines && !s->adds;
+    t->realigns = !in_lines && !(s->adds && s->rounds); /* a sum is rounded once */
+    t->panels_first = is_few(s) && p->words > p->block_words;
+    p->panel = panel_of(s, t->panels_first ? FEW_PANEL : PANEL);
+    p->panels = divided_up(s->n, p->panel);
+    p->b_words =
+        p->parts * p->block_words + 1; /* else strips would meet in few sets of a cache */
+    t->sums_row = p->panel + TILE_SIDE;
+}
+
+/* What the workspace has for all threads and for each, when slabs and items are cut. */
+static void size_parts(Tiles2d *t) {
+    Pairs2d *p = &t->p;
+    const PairsMatmul *s = p->s;
+    const int64_t slab_rows = round_up(p->slab_rows, TILES_WIDE);
+    const int64_t rows = MIN(slab_rows, p->rows); /* of an item */
+    p->packs_a = s->a_k != 1 && t->group < t->slab_panels;
+    const bool all_words = p->packs_a || t->panels_first;
+    const int64_t words = all_words ? p->slab_words : p->block_words;
+    t->a_block = TILES_WIDE * p->parts * round_up(words, TILE_SIDE);
+    if (p->packs_a)
+        p->a_bytes = align_up(slab_rows / TILES_WIDE * t->a_block * 4);
+    else
+        t->own_a_bytes = align_up(rows / TILES_WIDE * t->a_block * 4);
+    const int64_t panels = tiles_group_sums(t) ? t->group : 1;
+    if (p->whole_sums)
+        p->all_sums_bytes = align_up(slab_rows * p->panels * t->sums_row * 4);
+    else if (p->adds_up)
+        p->sums_bytes = align_up(rows * panels * t->sums_row * 4);
+    if (t->realigns) t->waiting_bytes = rows * EMIT_LINE_BYTES;
+    const int64_t own_b_bytes = t->shares_b ? 0 : tiles_panel_bytes(p);
+    p->thread_bytes =
+        align_up(t->own_a_bytes + p->sums_bytes + t->waiting_bytes + own_b_bytes);
+}
+
+/* Panels, then slabs of whole panels, then items of a slab, then the room for what each has. */
 Tiles2d tiles_of(const PairsMatmul *s) {
     Tiles2d t = {.p = {.s = s,
                        .strip = TILE_SIDE,
@@ -164,40 +205,12 @@ Tiles2d tiles_of(const PairsMatmul *s) {
                        .number_bytes = s->wide ? 4 : 2,
                        .words = divided_up(s->k, 2),
                        .block_words = words_of(s)}};
-    Pairs2d *p = &t.p;
-    const bool in_lines = s->c_m * (s->rounds ? 2 : 4) % EMIT_LINE_BYTES == 0;
-    p->streams = in_lines && !s->adds;
-    t.realigns = !in_lines && !(s->adds && s->rounds); /* a sum is rounded once */
-    t.panels_first = is_few(s) && p->words > p->block_words;
-    p->panel = panel_of(s, t.panels_first ? FEW_PANEL : PANEL);
-    p->panels = divided_up(s->n, p->panel);
-    p->b_words =
-        p->parts * p->block_words + 1; /* else strips would meet in few sets of a cache */
-    t.sums_row = p->panel + TILE_SIDE;
+    cut_panels(&t);
     cut_slabs(&t);
-    p->adds_up = p->words > p->block_words;
-    p->whole_sums = p->slab_words < p->words;
+    t.p.adds_up = t.p.words > t.p.block_words;
+    t.p.whole_sums = t.p.slab_words < t.p.words;
     cut_items(&t);
-    int64_t most = MIN(round_up(p->slab_rows, TILES_WIDE), p->rows);
-    p->packs_a = s->a_k != 1 && t.group < t.slab_panels;
-    const bool all_words = p->packs_a || t.panels_first;
-    t.a_block = TILES_WIDE * p->parts *
-                round_up(all_words ? p->slab_words : p->block_words, TILE_SIDE);
-    if (p->packs_a)
-        p->a_bytes =
-            align_up(round_up(p->slab_rows, TILES_WIDE) / TILES_WIDE * t.a_block * 4);
-    else
-        t.own_a_bytes = align_up(most / TILES_WIDE * t.a_block * 4);
-    if (p->whole_sums)
-        p->all_sums_bytes =
-            align_up(round_up(p->slab_rows, TILES_WIDE) * p->panels * t.sums_row * 4);
-    else if (p->adds_up)
-        p->sums_bytes =
-            align_up(most * (tiles_group_sums(&t) ? t.group : 1) * t.sums_row * 4);
-    if (t.realigns) t.waiting_bytes = most * EMIT_LINE_BYTES;
-    int64_t own_b_bytes = t.shares_b ? 0 : tiles_panel_bytes(p);
-    p->thread_bytes =
-        align_up(t.own_a_bytes + p->sums_bytes + t.waiting_bytes + own_b_bytes);
+    size_parts(&t);
     return t;
 }
 

@@ -53,9 +53,7 @@ static LLVMValueRef blocks_now(const Pairs2d *p, LLVMValueRef ctx) {
 static LLVMValueRef share_emit(const Tiles2d *t) {
     const Pairs2d *p = &t->p;
     Emit *e = p->e;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn = emit_func(e, arena_printf(e->mem, "%s.share", p->name), e->void_,
-                                params, 4, true);
+    LLVMValueRef fn = emit_items_func(e, p->name, "share");
     LLVMValueRef ctx = emit_param(e, 0), blocks = blocks_now(p, ctx);
     LLVMValueRef first = pairs_number(p, ctx, SLOT_WORD);
     LLVMValueRef end = pairs_number(p, ctx, SLOT_WORDS_END);
@@ -149,9 +147,7 @@ static void pack_rows(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMVal
 static LLVMValueRef pack_emit(const Tiles2d *t) {
     const Pairs2d *p = &t->p;
     Emit *e = p->e;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn =
-        emit_func(e, arena_printf(e->mem, "%s.pack", p->name), e->void_, params, 4, true);
+    LLVMValueRef fn = emit_items_func(e, p->name, "pack");
     LLVMValueRef ctx = emit_param(e, 0), word = pairs_number(p, ctx, SLOT_WORD);
     LLVMValueRef count = emit_sub(e, pairs_number(p, ctx, SLOT_WORDS_END), word);
     LLVMValueRef most = emit_i64(e, PACK_ROWS);
@@ -336,9 +332,7 @@ static LLVMValueRef groups_of(const Tiles2d *t, LLVMValueRef ctx) {
 static LLVMValueRef body_emit(const Tiles2d *t) {
     const Pairs2d *p = &t->p;
     Emit *e = p->e;
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn =
-        emit_func(e, arena_printf(e->mem, "%s.body", p->name), e->void_, params, 4, true);
+    LLVMValueRef fn = emit_items_func(e, p->name, "body");
     LLVMValueRef ctx = emit_param(e, 0), groups = groups_of(t, ctx);
     LLVMValueRef at = emit_plus(e, emit_i64(e, tiles_shared_bytes(t)), emit_param(e, 3),
                                 p->thread_bytes);
@@ -401,7 +395,7 @@ static void slab(const Tiles2d *t, LLVMValueRef ctx, const Parts *f, LLVMValueRe
     if (f->share) {
         bool kept = !p->whole_sums;
         if (kept) if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, row, zero, ""));
-        pairs_run(p, ctx, f->share, "share", emit_mul(e, panels, blocks_now(p, ctx)));
+        pairs_run(p, ctx, f->share, emit_mul(e, panels, blocks_now(p, ctx)));
         if (kept) if_end(e, &first);
     }
     LLVMValueRef strips = emit_add(e, rows, emit_i64(e, PACK_ROWS - 1));
@@ -409,12 +403,12 @@ static void slab(const Tiles2d *t, LLVMValueRef ctx, const Parts *f, LLVMValueRe
     if (f->pack) {
         bool kept = !p->whole_sums && p->slab_rows >= p->s->m;
         if (kept) if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, panel, zero, ""));
-        pairs_run(p, ctx, f->pack, "pack", strips);
+        pairs_run(p, ctx, f->pack, strips);
         if (kept) if_end(e, &first);
     }
     LLVMValueRef blocks = emit_add(e, rows, emit_i64(e, p->rows - 1));
     blocks = emit_div(e, blocks, emit_i64(e, p->rows));
-    pairs_run(p, ctx, f->body, "body", emit_mul(e, blocks, groups_of(t, ctx)));
+    pairs_run(p, ctx, f->body, emit_mul(e, blocks, groups_of(t, ctx)));
 }
 
 void tiles_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
@@ -425,12 +419,8 @@ void tiles_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     p->name = name;
     Parts parts = {t.shares_b ? share_emit(&t) : NULL, p->packs_a ? pack_emit(&t) : NULL,
                    body_emit(&t)};
-    LLVMTypeRef params[POINTERS];
-    for (int i = 0; i < POINTERS; i++) params[i] = e->ptr;
-    emit_func(e, name, e->void_, params, POINTERS, true);
-    LLVMValueRef ctx = emit_alloca(e, SLOTS * 8), zero = emit_i64(e, 0);
-    for (int i = 0; i < POINTERS; i++)
-        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
+    LLVMValueRef ctx = emit_context_func(e, name, POINTERS, SLOTS, true);
+    LLVMValueRef zero = emit_i64(e, 0);
     Loop panels, rows, words;
     loop_begin(e, &panels, zero, emit_i64(e, p->panels), t.slab_panels, 0, NULL);
     loop_begin(e, &rows, zero, emit_i64(e, s->m), p->slab_rows, 0, NULL);

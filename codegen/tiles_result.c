@@ -97,6 +97,14 @@ static LLVMValueRef with_bias(const TilesBlock *b, LLVMValueRef x, LLVMValueRef 
     return emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
 }
 
+/* Which of the columns of the block from j on C has; NULL: all. */
+static LLVMValueRef columns_there(const TilesBlock *b, LLVMValueRef j) {
+    Emit *e = b->t->p.e;
+    const int64_t n = b->t->p.s->n;
+    if (n % TILES_WIDE == 0) return NULL;
+    return emit_tail_mask(e, emit_sub(e, emit_i64(e, n), emit_add(e, b->j, j)));
+}
+
 /* Column j of a row of the block, a line of bf16 or two of f32, past the caches. */
 static void stream_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                        const LLVMValueRef *x) {
@@ -116,9 +124,8 @@ static void store_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
     for (int v = 0; v < 2; v++) {
-        LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILE_SIDE)), mask = NULL;
-        LLVMValueRef left = emit_sub(e, emit_i64(e, s->n), emit_add(e, b->j, column));
-        if (s->n % TILES_WIDE) mask = emit_tail_mask(e, left);
+        LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILE_SIDE));
+        LLVMValueRef mask = columns_there(b, column);
         emit_store_sum(e, with_bias(b, x[v], column, mask), c_at(b, row, column), mask,
                        s->adds, s->rounds);
     }
@@ -177,57 +184,87 @@ static void put_line(const TilesBlock *b, LLVMValueRef x, LLVMValueRef to,
     emit_store(e, x, to, mask, align);
 }
 
+/* Lines of a row whose first column is somewhere in a line: the one that waits, with numbers of before,
+ * and those of 32 columns. Number `first` of line 0 is column `from` of C, where a line of C begins. */
+typedef struct RowLines {
+    int n;               /* lines of 32 columns */
+    int64_t each, bytes; /* numbers of a line, bytes of a number */
+    LLVMValueRef line[1 + 2];
+    LLVMValueRef first, from, to;
+} RowLines;
+
+/* The lines of columns from j on, with bias; the last one waits from now on. */
+static void take_lines(const TilesBlock *b, RowLines *r, LLVMValueRef row, LLVMValueRef j,
+                       const LLVMValueRef *x) {
+    const PairsMatmul *s = b->t->p.s;
+    Emit *e = b->t->p.e;
+    LLVMTypeRef type = s->rounds ? emit_vec(e->i16, (int)r->each) : e->vf32;
+    LLVMValueRef y[2];
+    for (int v = 0; v < 2; v++) {
+        LLVMValueRef at = emit_add(e, j, emit_i64(e, v * TILE_SIDE));
+        y[v] = with_bias(b, x[v], at, s->bias ? columns_there(b, at) : NULL);
+    }
+    LLVMValueRef wait = emit_mul(e, row, emit_i64(e, EMIT_LINE_BYTES));
+    wait = emit_gep(e, e->i8, b->waiting, wait);
+    r->line[0] = emit_load(e, type, wait, NULL, EMIT_LINE_BYTES);
+    if (s->rounds) {
+        r->line[1] = LLVMBuildBitCast(e->b, emit_to_bf16_both(e, y[0], y[1]), type, "");
+    } else {
+        r->line[1] = y[0];
+        r->line[2] = y[1];
+    }
+    emit_store(e, r->line[r->n], wait, NULL, EMIT_LINE_BYTES);
+}
+
+/* Where they go, of a row whose column j is `column` of C. */
+static void place_lines(const TilesBlock *b, RowLines *r, LLVMValueRef row,
+                        LLVMValueRef j, LLVMValueRef column) {
+    Emit *e = b->t->p.e;
+    LLVMValueRef to = c_at(b, row, j), each = emit_i64(e, r->each);
+    LLVMValueRef in_line = LLVMBuildPtrToInt(e->b, to, e->i64, "");
+    in_line = LLVMBuildAnd(e->b, in_line, emit_i64(e, EMIT_LINE_BYTES - 1), "");
+    in_line = emit_div(e, in_line, emit_i64(e, r->bytes));
+    r->first = emit_sub(e, each, in_line);
+    r->from = emit_sub(e, emit_add(e, column, r->first), each);
+    r->to = emit_gep(e, b->t->p.s->rounds ? e->i16 : e->f32, to,
+                     emit_sub(e, r->from, column));
+}
+
+/* Line i of C from there on, or the lanes of it that `mask` has. */
+static void put_nth(const TilesBlock *b, const RowLines *r, int i, LLVMValueRef mask) {
+    Emit *e = b->t->p.e;
+    LLVMValueRef to = emit_at(e, e->i8, r->to, i * EMIT_LINE_BYTES);
+    LLVMValueRef next = r->line[MIN(i + 1, r->n)];
+    put_line(b, line_from(b, r->line[i], next, r->first), to, mask);
+}
+
 /* Of a row whose first column is somewhere in a line: the numbers of before that wait, and those of
  * 32 columns from j on, as whole lines; the last ones wait. Where the item's columns begin or end,
  * as far as they go. */
 static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                         const LLVMValueRef *x) {
-    const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
-    enum { LINES = 2 };
-    const int64_t bytes = s->rounds ? 2 : 4, line = EMIT_LINE_BYTES / bytes;
-    const int n = (int)(TILES_WIDE / line);
-    LLVMValueRef z[LINES + 1], y[LINES], column = emit_add(e, b->j, j);
-    LLVMTypeRef type = s->rounds ? emit_vec(e->i16, (int)line) : e->vf32;
-    for (int v = 0; v < LINES; v++) {
-        LLVMValueRef at = emit_add(e, j, emit_i64(e, v * TILE_SIDE)), mask = NULL;
-        LLVMValueRef left = emit_sub(e, emit_i64(e, s->n), emit_add(e, b->j, at));
-        if (s->bias && s->n % TILES_WIDE) mask = emit_tail_mask(e, left);
-        y[v] = with_bias(b, x[v], at, mask);
-    }
-    LLVMValueRef wait = emit_mul(e, row, emit_i64(e, EMIT_LINE_BYTES));
-    wait = emit_gep(e, e->i8, b->waiting, wait);
-    z[0] = emit_load(e, type, wait, NULL, EMIT_LINE_BYTES);
-    z[1] = s->rounds ? LLVMBuildBitCast(e->b, emit_to_bf16_both(e, y[0], y[1]), type, "")
-                     : y[0];
-    if (!s->rounds) z[2] = y[1];
-    emit_store(e, z[n], wait, NULL, EMIT_LINE_BYTES);
-    LLVMValueRef to = c_at(b, row, j), first = LLVMBuildPtrToInt(e->b, to, e->i64, "");
-    first = emit_div(e, LLVMBuildAnd(e->b, first, emit_i64(e, EMIT_LINE_BYTES - 1), ""),
-                     emit_i64(e, bytes));
-    first = emit_sub(e, emit_i64(e, line), first);
-    /* number `first` of what waits is column `from` */
-    LLVMValueRef from = emit_sub(e, emit_add(e, column, first), emit_i64(e, line));
-    to = emit_gep(e, s->rounds ? e->i16 : e->f32, to, emit_sub(e, from, column));
+    RowLines r = {.bytes = b->t->p.s->rounds ? 2 : 4};
+    r.each = EMIT_LINE_BYTES / r.bytes;
+    r.n = (int)(TILES_WIDE / r.each);
+    LLVMValueRef column = emit_add(e, b->j, j);
+    take_lines(b, &r, row, j, x);
+    place_lines(b, &r, row, j, column);
     LLVMValueRef next = emit_add(e, column, emit_i64(e, TILES_WIDE));
-    LLVMValueRef begins = LLVMBuildICmp(e->b, LLVMIntSLT, from, b->first, "");
+    LLVMValueRef begins = LLVMBuildICmp(e->b, LLVMIntSLT, r.from, b->first, "");
     LLVMValueRef ends = LLVMBuildICmp(e->b, LLVMIntSGE, next, b->end, "");
     If f;
     if_begin(e, &f, LLVMBuildOr(e->b, begins, ends, ""));
     /* no column twice, which may be added */
     LLVMValueRef end = emit_select(e, ends, emit_imin(e, next, b->end),
-                                   emit_add(e, from, emit_i64(e, n * line)));
-    for (int q = 0; q <= n; q++) {
-        LLVMValueRef zero = emit_add(e, from, emit_i64(e, q * line));
-        LLVMValueRef mask =
-            lanes_of(b, emit_sub(e, b->first, zero), emit_sub(e, end, zero));
-        put_line(b, line_from(b, z[q], z[MIN(q + 1, n)], first),
-                 emit_at(e, e->i8, to, q * EMIT_LINE_BYTES), mask);
+                                   emit_add(e, r.from, emit_i64(e, r.n * r.each)));
+    for (int i = 0; i <= r.n; i++) {
+        LLVMValueRef zero = emit_add(e, r.from, emit_i64(e, i * r.each));
+        put_nth(b, &r, i,
+                lanes_of(b, emit_sub(e, b->first, zero), emit_sub(e, end, zero)));
     }
     if_else(e, &f);
-    for (int q = 0; q < n; q++)
-        put_line(b, line_from(b, z[q], z[q + 1], first),
-                 emit_at(e, e->i8, to, q * EMIT_LINE_BYTES), NULL);
+    for (int i = 0; i < r.n; i++) put_nth(b, &r, i, NULL);
     if_end(e, &f);
 }
 

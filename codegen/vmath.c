@@ -16,24 +16,6 @@ static LLVMValueRef poly(Emit *e, LLVMValueRef x, const double *c, int n) {
     return y;
 }
 
-static LLVMTypeRef type_like(Emit *e, LLVMValueRef like, LLVMTypeRef elem) {
-    (void)e;
-    int n = emit_lanes(like);
-    return n ? emit_vec(elem, n) : elem;
-}
-
-static LLVMValueRef as_int(Emit *e, LLVMValueRef x) {
-    return LLVMBuildBitCast(e->b, x, type_like(e, x, e->i32), "");
-}
-
-static LLVMValueRef as_float(Emit *e, LLVMValueRef x) {
-    return LLVMBuildBitCast(e->b, x, type_like(e, x, e->f32), "");
-}
-
-static LLVMValueRef shift_left(Emit *e, LLVMValueRef x, int bits) {
-    return LLVMBuildShl(e->b, x, emit_i32_like(e, x, bits), "");
-}
-
 static LLVMValueRef less(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, "");
 }
@@ -120,13 +102,13 @@ LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x) {
     y = emit_fadd(e, y, one);
     LLVMValueRef whole = scaled(e, y, n, NULL);
     if (whole) return whole;
-    LLVMValueRef k = as_int(e, t);
-    k = LLVMBuildSub(e->b, k, as_int(e, num(e, x, ROUND)), "");
+    LLVMValueRef k = emit_bits_of(e, t);
+    k = LLVMBuildSub(e->b, k, emit_bits_of(e, num(e, x, ROUND)), "");
     LLVMValueRef k1 = LLVMBuildAShr(e->b, k, emit_i32_like(e, k, 1), "");
     LLVMValueRef k2 = LLVMBuildSub(e->b, k, k1, "");
     LLVMValueRef bias = emit_i32_like(e, k, 127);
-    LLVMValueRef s1 = as_float(e, shift_left(e, LLVMBuildAdd(e->b, k1, bias, ""), 23));
-    LLVMValueRef s2 = as_float(e, shift_left(e, LLVMBuildAdd(e->b, k2, bias, ""), 23));
+    LLVMValueRef s1 = emit_value_of(e, emit_up(e, LLVMBuildAdd(e->b, k1, bias, ""), 23));
+    LLVMValueRef s2 = emit_value_of(e, emit_up(e, LLVMBuildAdd(e->b, k2, bias, ""), 23));
     return emit_fmul(e, emit_fmul(e, y, s1), s2);
 }
 
@@ -139,7 +121,7 @@ static LLVMValueRef exp2_by(Emit *e, LLVMValueRef x, const double *c, int terms)
     LLVMValueRef low = less(e, x, num(e, x, -126));
     LLVMValueRef whole = scaled(e, y, n, LLVMBuildNot(e->b, low, ""));
     if (whole) return whole;
-    LLVMValueRef power = as_float(e, shift_left(e, as_int(e, t), 23));
+    LLVMValueRef power = emit_value_of(e, emit_up(e, emit_bits_of(e, t), 23));
     return emit_select(e, low, num(e, x, 0), emit_fmul(e, y, power));
 }
 
@@ -168,12 +150,12 @@ LLVMValueRef vmath_log(Emit *e, LLVMValueRef x) {
     LLVMValueRef zero = num(e, x, 0), inf = num(e, x, INFINITY);
     LLVMValueRef tiny = less(e, x, num(e, x, 0x1p-126));
     LLVMValueRef big = emit_fmul(e, x, num(e, x, 0x1p23));
-    LLVMValueRef bits = as_int(e, emit_select(e, tiny, big, x));
+    LLVMValueRef bits = emit_bits_of(e, emit_select(e, tiny, big, x));
     /* 0x3f3504f3 is sqrt(1/2): the difference's high bits are the exponent n. */
     LLVMValueRef root = emit_i32_like(e, bits, 0x3f3504f3);
     LLVMValueRef off = LLVMBuildSub(e->b, bits, root, "");
     LLVMValueRef n = LLVMBuildAShr(e->b, off, emit_i32_like(e, off, 23), "");
-    LLVMValueRef m = as_float(e, LLVMBuildSub(e->b, bits, shift_left(e, n, 23), ""));
+    LLVMValueRef m = emit_value_of(e, LLVMBuildSub(e->b, bits, emit_up(e, n, 23), ""));
     LLVMValueRef nf = LLVMBuildSIToFP(e->b, n, LLVMTypeOf(x), "");
     nf = emit_fadd(e, nf, emit_select(e, tiny, num(e, x, -23), zero));
     LLVMValueRef f = emit_fsub(e, m, num(e, x, 1));
@@ -240,7 +222,7 @@ LLVMValueRef vmath_rsqrt(Emit *e, LLVMValueRef x) {
 /* High and low words of factor * x. */
 static void wide_mul(Emit *e, LLVMValueRef x, uint32_t factor, LLVMValueRef *high,
                      LLVMValueRef *low) {
-    LLVMTypeRef narrow = LLVMTypeOf(x), wide = type_like(e, x, e->i64);
+    LLVMTypeRef narrow = LLVMTypeOf(x), wide = emit_vec_or_one(e->i64, emit_lanes(x));
     LLVMValueRef f = LLVMBuildZExt(e->b, emit_i32_like(e, x, factor), wide, "");
     LLVMValueRef shift = LLVMBuildZExt(e->b, emit_i32_like(e, x, 32), wide, "");
     LLVMValueRef p = LLVMBuildMul(e->b, LLVMBuildZExt(e->b, x, wide, ""), f, "");

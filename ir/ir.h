@@ -251,6 +251,8 @@ int op_kind(const char *name); /* -1: no such op */
 const Attr *op_attr(const Op *op, const char *key); /* NULL: absent */
 int64_t op_int(const Op *op, const char *key, int64_t otherwise);
 double op_float(const Op *op, const char *key, double otherwise);
+/* The axes that a verified op is over. */
+Axes op_axes(const Op *op);
 /* Does its row have that flag? */
 static inline bool op_has(const Op *op, unsigned flag) {
     return optab[op->kind].flags & flag;

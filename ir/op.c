@@ -71,6 +71,12 @@ int64_t op_int(const Op *op, const char *key, int64_t otherwise) {
     return a ? a->i : otherwise;
 }
 
+Axes op_axes(const Op *op) {
+    Axes axes;
+    check(mesh_axes_parse(&op->fn->mod->mesh, op_attr(op, "axis")->s, &axes));
+    return axes;
+}
+
 double op_float(const Op *op, const char *key, double otherwise) {
     const Attr *a = op_attr(op, key);
     return a ? a->f : otherwise;

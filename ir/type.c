@@ -11,6 +11,13 @@ int64_t type_bytes(const Type *t) {
     return type_count(t) * dtype_bytes[t->dt];
 }
 
+TypeAround type_around(const Type *t, int64_t dim) {
+    TypeAround a = {1, t->dim[dim], 1};
+    for (int k = 0; k < dim; k++) a.before *= t->dim[k];
+    for (int k = (int)dim + 1; k < t->rank; k++) a.after *= t->dim[k];
+    return a;
+}
+
 bool type_same_shape(const Type *a, const Type *b) {
     if (a->dt != b->dt || a->rank != b->rank) return false;
     for (int d = 0; d < a->rank; d++) {

@@ -54,6 +54,11 @@ Type type_make(DType dt, int rank, const int64_t *dim);
 #define TYPE(dt, ...)                                                                    \
     type_make((dt), ARRAY_LEN(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
 Type type_scalar(DType dt);
+/* A tensor seen as [before, count, after] around dimension `dim`. */
+typedef struct TypeAround {
+    int64_t before, count, after;
+} TypeAround;
+TypeAround type_around(const Type *t, int64_t dim);
 
 /* mesh.c */
 int mesh_ranks(const Mesh *m);

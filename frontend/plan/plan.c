@@ -139,13 +139,9 @@ static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *
 }
 
 static void count_collective(Walk *w, const FuncRuns *r, const Op *op) {
-    const Mesh *mesh = &w->p->m->mesh;
-    const char *text = op_attr(op, "axis")->s;
-    Axes axes;
-    check(mesh_axes_parse(mesh, text, &axes));
-    int n = mesh_group_size(mesh, axes);
+    int n = mesh_group_size(&w->p->m->mesh, op_axes(op));
     if (n == 1) return;
-    PlanComm *c = comm_row(w, r, op, text);
+    PlanComm *c = comm_row(w, r, op, op_attr(op, "axis")->s);
     c->group = n;
     c->operations++;
     c->operands += op->nin;

@@ -17,12 +17,13 @@ const char *const simulate_number_name[SIMULATE_NUMBERS] = {
 
 /* f32: sums of some thousand numbers in another order, 2^-24 each, through a few layers and
  * steps. bf16 rounds what is handed from op to op to 2^-9: where ranks add up otherwise,
- * other numbers are rounded; f16 has 3 bits more, an eighth. A lost or doubled part of a sum
+ * other numbers are rounded; f16 has 3 bits more, an eighth. But a gradient that relu turns on or off by
+ * a rounding makes weights and states differ by the root of the step. A lost or doubled part of a sum
  * is a difference of 0.1 to 1 in states. */
 const double *simulate_tolerance(DType narrow) {
     static const double f32[] = {1e-5, 1e-4, 1e-3, 1e-4};
     static const double bf16[] = {2e-3, 2e-2, 0.1, 0.1};
-    static const double f16[] = {2.5e-4, 2.5e-3, 1.25e-2, 1.25e-2};
+    static const double f16[] = {2.5e-4, 2.5e-3, 5e-2, 5e-2};
     return narrow == DT_BF16 ? bf16 : narrow == DT_F16 ? f16 : f32;
 }
 

@@ -24,13 +24,10 @@ static SimulateTraffic *message_row(SimulateTraffics *t, int stage, int64_t to) 
 }
 
 static void see_collective(SimulateTraffics *t, int stage, const Op *op) {
-    const Mesh *mesh = &op->fn->mod->mesh;
-    const char *name = op_attr(op, "axis")->s;
-    Axes axes;
-    check(mesh_axes_parse(mesh, name, &axes));
-    int n = mesh_group_size(mesh, axes);
+    int n = mesh_group_size(&op->fn->mod->mesh, op_axes(op));
     if (n == 1) return;
-    SimulateTraffic *r = row_of(t, stage, optab[op->kind].name, name);
+    const char *axes = op_attr(op, "axis")->s;
+    SimulateTraffic *r = row_of(t, stage, optab[op->kind].name, axes);
     r->operations++;
     for (int i = 0; i < op->nin; i++)
         r->sent_bytes += message_sent_bytes(op->kind, type_bytes(&op->in[i]->ty), n);

@@ -98,11 +98,25 @@ static void add_optimizer(Megatron *m) {
     if (most > 0) ADD(m, clip_grad, WRAP "max_grad_norm", "1.0");
 }
 
-/* In whole steps; --lr-warmup-fraction is one of the decay. */
+/* In whole steps, of a schedule: Megatron-LM goes on in samples. Those of a warm-up are rounded up, as
+ * it begins at a rate of 0. */
+static int64_t whole_steps(Megatron *m, const MegatronSizes *s, MegatronId steps,
+                           MegatronId samples, const char *what, bool up,
+                           int64_t otherwise) {
+    int64_t whole = megatron_steps(m, s, steps, samples, otherwise);
+    int64_t given = megatron_count(m, samples, 0), rest = given % s->global;
+    if (!rest) return whole;
+    whole += up;
+    megatron_note(m, "%s: %g steps in Megatron-LM, %lld here", what,
+                  (double)given / (double)s->global, (long long)whole);
+    return whole;
+}
+
+/* --lr-warmup-fraction is one of the decay. */
 static int64_t warmup_of(Megatron *m, const MegatronSizes *s, int64_t decay) {
     double share = REAL(m, lr_warmup_fraction, 0) * (double)decay;
-    int64_t steps =
-        megatron_steps(m, s, MEGATRON_lr_warmup_iters, MEGATRON_lr_warmup_samples, 0);
+    int64_t steps = whole_steps(m, s, MEGATRON_lr_warmup_iters,
+                                MEGATRON_lr_warmup_samples, "warm-up", true, 0);
     if (!GIVEN(m, lr_warmup_fraction)) return steps;
     if (steps)
         fail(EXIT_CONFIG,
@@ -110,8 +124,8 @@ static int64_t warmup_of(Megatron *m, const MegatronSizes *s, int64_t decay) {
     if (!(share >= 0) || share > (double)decay)
         fail(EXIT_CONFIG, "--lr-warmup-fraction %.60s: write a number from 0 to 1",
              WORD(m, lr_warmup_fraction, ""));
-    double whole = floor(share + 1e-6);
-    if (share - whole > 1e-3)
+    double whole = ceil(share - 1e-6);
+    if (whole - share > 1e-3)
         megatron_note(m, "warm-up: %g steps in Megatron-LM, %.0f here", share, whole);
     return (int64_t)whole;
 }
@@ -131,23 +145,35 @@ static void add_rate(Megatron *m, const MegatronSizes *s) {
              "inverse-square-root or WSD",
              style);
     NEED(m, lr);
-    int64_t decay = megatron_steps(m, s, MEGATRON_lr_decay_iters,
-                                   MEGATRON_lr_decay_samples, s->steps);
+    int64_t decay = whole_steps(m, s, MEGATRON_lr_decay_iters, MEGATRON_lr_decay_samples,
+                                "decay", false, s->steps);
     int64_t warmup = warmup_of(m, s, decay);
     bool constant = !strcmp(type, "constant");
+    if (!strcmp(type, "inverse_sqrt") && !warmup && s->global > 1)
+        fail(
+            EXIT_CONFIG,
+            "--lr-decay-style inverse-square-root without a warm-up counts samples in "
+            "Megatron-LM: after the first step its rate is that of here over the root of "
+            "the global batch size, %lld; write --lr-warmup-iters 1 or more",
+            (long long)s->global);
     megatron_add(m, RATE "type", "%s",
                  constant && warmup ? "constant_with_warmup" : type);
     ADD(m, lr, RATE "learning_rate", NULL);
     if (warmup) megatron_add(m, RATE "warmup_steps", "%lld", (long long)warmup);
-    if (constant) return;
-    ADD(m, min_lr, RATE "lr_end", "0.0");
-    megatron_add(m, RATE "total_steps", "%lld", (long long)decay);
+    if (!constant) ADD(m, min_lr, RATE "lr_end", "0.0");
+    if (!constant || warmup)
+        megatron_add(m, RATE "total_steps", "%lld", (long long)decay);
     if (strcmp(type, "WSD") != 0) return;
     if (!GIVEN(m, lr_wsd_decay_samples)) NEED(m, lr_wsd_decay_iters);
     ADD(m, lr_wsd_decay_style, RATE "wsd_decay_style", "exponential");
-    megatron_add(m, RATE "wsd_decay_steps", "%lld",
-                 (long long)megatron_steps(m, s, MEGATRON_lr_wsd_decay_iters,
-                                           MEGATRON_lr_wsd_decay_samples, 0));
+    int64_t last = whole_steps(m, s, MEGATRON_lr_wsd_decay_iters,
+                               MEGATRON_lr_wsd_decay_samples, "WSD decay", false, 0);
+    if (warmup + last > decay)
+        fail(EXIT_CONFIG,
+             "a warm-up of %lld steps and a WSD decay of %lld overlap in %lld of "
+             "--lr-decay-iters: not there",
+             (long long)warmup, (long long)last, (long long)decay);
+    megatron_add(m, RATE "wsd_decay_steps", "%lld", (long long)last);
 }
 
 /* ---- data and checkpoints ---- */

@@ -98,13 +98,16 @@ void megatron_add_model(Megatron *m) {
 
 /* ---- vocabulary ---- */
 
+/* Those that the type of the tokenizer takes; others may be given along. */
 static TokenizerSpec files_of(const Megatron *m) {
     TokenizerSpec s = {0};
     const char *model = WORD(m, tokenizer_model, WORD(m, tokenizer_name_or_path, NULL));
-    if (GIVEN(m, vocab_file) && GIVEN(m, merge_file)) {
+    bool any = !GIVEN(m, tokenizer_type), bpe = IS(m, tokenizer_type, "GPT2BPETokenizer");
+    if (IS(m, tokenizer_type, "NullTokenizer")) return s;
+    if ((any || bpe) && GIVEN(m, vocab_file) && GIVEN(m, merge_file)) {
         s.vocab_file = WORD(m, vocab_file, NULL);
         s.merge_file = WORD(m, merge_file, NULL);
-    } else if (model && dir_exists(model)) {
+    } else if (!bpe && model && dir_exists(model)) {
         s = tokenizer_of_folder(m->mem, model);
     }
     return s;
@@ -204,8 +207,10 @@ void megatron_add_types(Megatron *m) {
                  : GIVEN(m, bf16) ? "bfloat16"
                                   : "float32");
     if (!f16) return;
-    ADD(m, loss_scale, WRAP "loss_scale", NULL);
-    if (GIVEN(m, loss_scale)) return;
+    if (REAL(m, loss_scale, 0) != 0) { /* 0 is a dynamic one */
+        ADD(m, loss_scale, WRAP "loss_scale", NULL);
+        return;
+    }
     ADD(m, initial_loss_scale, WRAP "scale_sense.loss_scale_value", "4294967296");
     megatron_add(m, WRAP "scale_sense.scale_window", "%lld",
                  (long long)REAL(m, loss_scale_window, 1000));

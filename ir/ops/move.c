@@ -205,21 +205,9 @@ bool dims_stack(const Op *op, Dims *d) {
     return dims_around(op, d, &op->out[0]->ty, true);
 }
 
-/* A tensor seen as [before, count, after] around dimension `dim`. */
-typedef struct Around {
-    int64_t before, count, after;
-} Around;
-
-static Around around(const Type *t, int64_t dim) {
-    Around a = {1, t->dim[dim], 1};
-    for (int k = 0; k < dim; k++) a.before *= t->dim[k];
-    for (int k = (int)dim + 1; k < t->rank; k++) a.after *= t->dim[k];
-    return a;
-}
-
 void ref_slice(const Ref *r) {
     int64_t size = op_int(r->op, "size", 1);
-    Around a = around(&r->in[0]->ty, op_int(r->op, "dim", 0));
+    TypeAround a = type_around(&r->in[0]->ty, op_int(r->op, "dim", 0));
     size_t row = (size_t)a.after * dtype_bytes[r->in[0]->ty.dt],
            bytes = (size_t)size * row;
     const char *from = (char *)r->in[0]->data + (size_t)op_int(r->op, "first", 0) * row;
@@ -232,7 +220,7 @@ void ref_slice(const Ref *r) {
 /* Zeros, but for the rows that it took, which are written as those of a cache are. */
 void vjp_slice(Grad *g, Op *op, Value *dy) {
     const Type *t = &op->in[0]->ty;
-    Around a = around(t, op_int(op, "dim", 0));
+    TypeAround a = type_around(t, op_int(op, "dim", 0));
     Type all = TYPE(t->dt, a.before, a.count, a.after, 1), some = all;
     some.dim[1] = op_int(op, "size", 1);
     char *at = bfmt(&g->b, "value=%lld", (long long)op_int(op, "first", 0));
@@ -262,7 +250,7 @@ void infer_unstack(Op *op, Type *out) {
 }
 
 void ref_unstack(const Ref *r) {
-    Around a = around(&r->in[0]->ty, op_int(r->op, "dim", 0));
+    TypeAround a = type_around(&r->in[0]->ty, op_int(r->op, "dim", 0));
     size_t bytes = (size_t)a.after * dtype_bytes[r->in[0]->ty.dt];
     for (int64_t b = 0; b < a.before; b++) {
         for (int64_t i = 0; i < a.count; i++) {
@@ -305,7 +293,7 @@ void infer_stack(Op *op, Type *out) {
 }
 
 void ref_stack(const Ref *r) {
-    Around a = around(&r->out[0]->ty, op_int(r->op, "dim", 0));
+    TypeAround a = type_around(&r->out[0]->ty, op_int(r->op, "dim", 0));
     size_t bytes = (size_t)a.after * dtype_bytes[r->out[0]->ty.dt];
     for (int64_t b = 0; b < a.before; b++) {
         for (int64_t i = 0; i < a.count; i++) {

@@ -79,11 +79,9 @@ static void size_elements(Arena *mem, const SizeScale *scale, const Op *op, OpSi
 }
 
 static OpSize size_collective(const SizeScale *scale, const Op *op) {
-    const Mesh *mesh = &op->fn->mod->mesh;
     OpSize s = {.kind = SIZE_COLLECTIVE, .work = WORK_MESSAGES, .op = op->kind};
-    check(mesh_axes_parse(mesh, op_attr(op, "axis")->s, &s.axes));
-    s.axes &= (Axes)~AXES_REVERSED;
-    int n = mesh_group_size(mesh, s.axes);
+    s.axes = op_axes(op) & (Axes)~AXES_REVERSED;
+    int n = mesh_group_size(&op->fn->mod->mesh, s.axes);
     for (int i = 0; i < op->nin; i++)
         s.n.bytes +=
             (double)message_sent_bytes(op->kind, scaled_bytes(scale, &op->in[i]->ty), n);

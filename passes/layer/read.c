@@ -61,11 +61,8 @@ LayerMessages layer_messages(const Module *local) {
     if (layer_loops(local, loop)) return m;
     for (int part = 0; part < 2; part++)
         for (const Op *op = op_func(loop[part])->first; op; op = op->next) {
-            const Attr *axis = op_attr(op, "axis");
-            Axes axes;
-            if (!op_has(op, F_COMM) || !axis) continue;
-            check(mesh_axes_parse(&local->mesh, axis->s, &axes));
-            int n = mesh_group_size(&local->mesh, axes & (Axes)~AXES_REVERSED);
+            if (!op_has(op, F_COMM) || !op_attr(op, "axis")) continue;
+            int n = mesh_group_size(&local->mesh, op_axes(op) & (Axes)~AXES_REVERSED);
             m.count[part][op->kind] += op->nin;
             for (int i = 0; i < op->nin; i++)
                 m.bytes[part][op->kind] +=

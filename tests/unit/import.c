@@ -379,6 +379,10 @@ TEST(refused_flags) {
     REFUSED("--hidden-size x", "--hidden-size x: write a whole number");
     REFUSED("--hidden-size -3", "--hidden-size -3: write a whole number");
     REFUSED("--adam-beta2 nan --lr-warmup-fraction nan", "write a number");
+    REFUSED("--lr-decay-style inverse-square-root", "over the root of the global batch");
+    REFUSED("--lr-decay-style WSD --lr-warmup-iters 60 --lr-wsd-decay-iters 41",
+            "a warm-up of 60 steps and a WSD decay of 41 overlap in 100");
+    REFUSED("--mid-level-dataset-surplus 0.5", "only 0.005 is");
 }
 
 static void layout_fails(const char *text, const char *why) {
@@ -412,6 +416,36 @@ TEST(layouts_that_are_refused) {
     REFUSED(arena_printf(mem(), "%s Et*3|t*5L --num-layer-list 3,5", two),
             "so does --num-layer-list: leave one out");
     EXPECT_STR(text_of("--pipeline-model-parallel-layout Et*8L"), text_of(""));
+}
+
+/* Of samples that are no whole steps; a warm-up begins at a rate of 0. */
+TEST(schedules_in_samples) {
+    Megatron *m = read_words(arena_printf(mem(),
+                                          "%s--lr-warmup-samples 33 "
+                                          "--lr-decay-samples 1000",
+                                          base),
+                             0);
+    const Config *c = config_load(mem(), NULL, m->nkeys, m->key);
+    EXPECT_INT(c->lr_schedule_warmup_steps, 2);
+    EXPECT_INT(c->lr_schedule_total_steps, 31);
+    EXPECT_INT(m->nnotes, 3);
+    EXPECT_PART(m->note[1], "decay: 31.25 steps in Megatron-LM, 31 here");
+    EXPECT_PART(m->note[2], "warm-up: 1.03125 steps in Megatron-LM, 2 here");
+    c = config_of("--lr-warmup-samples 320");
+    EXPECT_INT(c->lr_schedule_warmup_steps, 10);
+    EXPECT_INT(config_of("--lr-warmup-fraction 0.001")->lr_schedule_warmup_steps, 1);
+    c = config_of("--lr-decay-style constant --lr-decay-iters 200 --lr-warmup-iters 150");
+    EXPECT_INT(c->lr_schedule_warmup_steps, 150);
+    EXPECT_INT(c->lr_schedule_total_steps, 200);
+    c = config_of("--lr-decay-style inverse-square-root --lr-warmup-iters 1");
+    EXPECT(c->lr_schedule_type == LR_INVERSE_SQRT);
+}
+
+TEST(a_loss_scale_of_0_is_dynamic) {
+    static const char dynamic[] = "--fp16 --initial-loss-scale 65536 --hysteresis 4";
+    EXPECT_STR(text_of(arena_printf(mem(), "%s --loss-scale 0", dynamic)),
+               text_of(dynamic));
+    EXPECT_INT(config_of(dynamic)->runner_wrapper_hysteresis, 4);
 }
 
 TEST(lr_warmup_init_of_0_is_what_is_there) {
@@ -468,10 +502,26 @@ TEST(vocabulary_of_files) {
     const char *files = arena_printf(
         mem(), "--data-path a --vocab-file %s/vocab.json --merge-file %s/merges.txt", dir,
         dir);
-    const Config *c = config_of(files);
+    const Config *c =
+        config_of(arena_printf(mem(), "%s --tokenizer-type GPT2BPETokenizer", files));
     EXPECT_INT(c->model_vocab_size, 384);
     EXPECT_STR(c->train_dataset_data_loader_vocab_file,
                arena_printf(mem(), "%s/vocab.json", dir));
+    /* which are of no other type, as others are not of this one */
+    c = config_of(files);
+    EXPECT_INT(c->model_vocab_size, 1024);
+    EXPECT_STR(c->train_dataset_data_loader_vocab_file, "");
+    c = config_of(arena_printf(
+        mem(), "--data-path a --tokenizer-type GPT2BPETokenizer --tokenizer-model %s",
+        dir));
+    EXPECT_INT(c->model_vocab_size, 1024);
+    c = config_of(arena_printf(mem(),
+                               "%s --tokenizer-type NullTokenizer --tokenizer-model %s "
+                               "--eod-mask-loss",
+                               files, dir));
+    EXPECT_INT(c->model_vocab_size, 1024); /* 1001, padded */
+    EXPECT_INT(c->train_dataset_data_loader_eod, 1000);
+    EXPECT_STR(c->train_dataset_data_loader_vocab_file, "");
     c = config_of(arena_printf(mem(), "--data-path a --tokenizer-model %s", dir));
     EXPECT_INT(c->model_vocab_size, 384);
     EXPECT_STR(c->train_dataset_data_loader_tokenizer_file,
