@@ -75,8 +75,8 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return b;
 }
 
-/* Scores become probabilities in their place or, if they are rounded at once, at `rounded`; some are
- * dropped. */
+/* Scores become probabilities in their place or, if they are rounded at once, at `rounded`;
+ * some are dropped. */
 static void soften(const Attn *a, const Block *b, LLVMValueRef from, LLVMValueRef keys,
                    LLVMValueRef rounded) {
     Emit *e = a->e;
@@ -102,8 +102,8 @@ static LLVMValueRef value_pairs(const Attn *a, const Block *b, LLVMValueRef v,
     return pairs;
 }
 
-/* O = O * decay + V P; with tile registers without decay where no maximum has grown. turns: how many
- * products a sum has, keys or pairs of them. */
+/* O = O * decay + V P; with tile registers without decay where no maximum has grown. turns: how
+ * many products a sum has, keys or pairs of them. */
 static void add_values(const Attn *a, const Block *b, LLVMValueRef v, LLVMValueRef p,
                        LLVMValueRef turns) {
     Emit *e = a->e;
@@ -122,9 +122,9 @@ static void add_values(const Attn *a, const Block *b, LLVMValueRef v, LLVMValueR
     if (a->tiles) if_end(e, &moved);
 }
 
-/* One block of `keys` keys, the first of them `from`: scores, masks, softmax, sums of values. Of bf16
- * rows of keys go to scratch before the scores, pairs of values and of rounded probabilities
- * behind softmax, each where products do not take it as it is. */
+/* One block of `keys` keys, the first of them `from`: scores, masks, softmax, sums of values. Of
+ * bf16 rows of keys go to scratch before the scores, pairs of values and of rounded
+ * probabilities behind softmax, each where products do not take it as it is. */
 static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
                       LLVMValueRef keys) {
     Emit *e = a->e;

@@ -307,8 +307,8 @@ static void query_numbers(const Attn *a, const Block *b, LLVMValueRef ctx,
 /* name.queries(ctx, work, b, h, block, kv, from, to, part, first): one block of queries of
  * head h against keys [from, to); kv is where this head's keys start in k, v, dk, dv.
  * first: they are the first keys of their part, and dQ is 0 before them.
- *   dQ is cleared; where it sees any of the keys, the block is packed and meets them block by block;
- * dQ is rounded, if it has seen all. */
+ *   dQ is cleared; where it sees any of the keys, the block is packed and meets them block by
+ * block; dQ is rounded, if it has seen all. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     attn_func(a, "queries", "ppiiiiiiii");

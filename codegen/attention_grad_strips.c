@@ -327,8 +327,8 @@ static void finish(const Queries *q, const Rows *t, LLVMValueRef n) {
     attn_call(a, "round_q", (LLVMValueRef[]){attn_in_strip(&x, q->x.dq), to, r.rows}, 3);
 }
 
-/* name.queries(ctx, work, b, h, block): one block of queries of head h. Its strips are packed, and Q
- * and dO in pairs; strips walk over the keys; dQ is rounded. */
+/* name.queries(ctx, work, b, h, block): one block of queries of head h. Its strips are packed, and
+ * Q and dO in pairs; strips walk over the keys; dQ is rounded. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     attn_func(a, "queries", "ppiii");

@@ -33,9 +33,9 @@ typedef struct StripRows {
 } StripRows;
 StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows);
 
-/* Where strip n is in scratch of `floats` floats a strip. turn: what only lives until the next strip
- * but one is in the first two strips' parts, in turns, so that it stays in the first cache. _in: so
- * many floats on from there. */
+/* Where strip n is in scratch of `floats` floats a strip. turn: what only lives until the next
+ * strip but one is in the first two strips' parts, in turns, so that it stays in the first
+ * cache. attn_in_strip, attn_in_turn: so many floats from there on. */
 typedef struct StripPlace {
     const Attn *a;
     LLVMValueRef work, turn;

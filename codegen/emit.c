@@ -317,6 +317,30 @@ LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRe
     return LLVMBuildSelect(e->b, cond, a, b, "");
 }
 
+LLVMValueRef emit_bits_of(Emit *e, LLVMValueRef value) {
+    return LLVMBuildBitCast(e->b, value, emit_vec_or_one(e->i32, emit_lanes(value)), "");
+}
+
+LLVMValueRef emit_value_of(Emit *e, LLVMValueRef bits) {
+    return LLVMBuildBitCast(e->b, bits, emit_vec_or_one(e->f32, emit_lanes(bits)), "");
+}
+
+LLVMValueRef emit_masked(Emit *e, LLVMValueRef bits, int64_t mask) {
+    return LLVMBuildAnd(e->b, bits, emit_i32_like(e, bits, mask), "");
+}
+
+LLVMValueRef emit_or(Emit *e, LLVMValueRef bits, int64_t mask) {
+    return LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, mask), "");
+}
+
+LLVMValueRef emit_down(Emit *e, LLVMValueRef bits, int n) {
+    return LLVMBuildLShr(e->b, bits, emit_i32_like(e, bits, n), "");
+}
+
+LLVMValueRef emit_up(Emit *e, LLVMValueRef bits, int n) {
+    return LLVMBuildShl(e->b, bits, emit_i32_like(e, bits, n), "");
+}
+
 /* Memory. */
 
 LLVMValueRef emit_gep(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, LLVMValueRef index) {
@@ -495,30 +519,4 @@ LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v) {
 
 LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v) {
     return reduce(e, v, emit_fmaximum);
-}
-
-/* ---- bits of f32 ---- */
-
-LLVMValueRef emit_bits_of(Emit *e, LLVMValueRef value) {
-    return LLVMBuildBitCast(e->b, value, emit_vec_or_one(e->i32, emit_lanes(value)), "");
-}
-
-LLVMValueRef emit_value_of(Emit *e, LLVMValueRef bits) {
-    return LLVMBuildBitCast(e->b, bits, emit_vec_or_one(e->f32, emit_lanes(bits)), "");
-}
-
-LLVMValueRef emit_masked(Emit *e, LLVMValueRef bits, int64_t mask) {
-    return LLVMBuildAnd(e->b, bits, emit_i32_like(e, bits, mask), "");
-}
-
-LLVMValueRef emit_or(Emit *e, LLVMValueRef bits, int64_t mask) {
-    return LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, mask), "");
-}
-
-LLVMValueRef emit_down(Emit *e, LLVMValueRef bits, int n) {
-    return LLVMBuildLShr(e->b, bits, emit_i32_like(e, bits, n), "");
-}
-
-LLVMValueRef emit_up(Emit *e, LLVMValueRef bits, int n) {
-    return LLVMBuildShl(e->b, bits, emit_i32_like(e, bits, n), "");
 }

@@ -40,17 +40,6 @@ LLVMValueRef rt_call(Emit *e, RtCall which, const LLVMValueRef *args, int n) {
     return emit_call(e, r->name, args, n);
 }
 
-void rt_run(Emit *e, LLVMValueRef fn, LLVMValueRef ctx, LLVMValueRef items, RtRun how) {
-    size_t n;
-    LLVMValueRef zero = emit_i64(e, 0);
-    if (how == RUN_ALONE)
-        emit_call(e, LLVMGetValueName2(fn, &n), (LLVMValueRef[]){ctx, zero, items, zero},
-                  4);
-    else
-        rt_call(e, how == RUN_BALANCED ? CALL_rt_parallel_balanced : CALL_rt_parallel,
-                (LLVMValueRef[]){items, fn, ctx}, 3);
-}
-
 const JitSymbol rt_thread_symbols[RT_THREAD_SYMBOLS] = {
     {"rt_parallel", (void *)rt_parallel},
     {"rt_parallel_balanced", (void *)rt_parallel_balanced},

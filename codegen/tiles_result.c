@@ -97,7 +97,7 @@ static LLVMValueRef with_bias(const TilesBlock *b, LLVMValueRef x, LLVMValueRef 
     return emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
 }
 
-/* Which of the columns of the block from j on C has; NULL: all. */
+/* Which of a vector of columns of the block from j on C has; NULL: all. */
 static LLVMValueRef columns_there(const TilesBlock *b, LLVMValueRef j) {
     Emit *e = b->t->p.e;
     const int64_t n = b->t->p.s->n;
@@ -184,8 +184,9 @@ static void put_line(const TilesBlock *b, LLVMValueRef x, LLVMValueRef to,
     emit_store(e, x, to, mask, align);
 }
 
-/* Lines of a row whose first column is somewhere in a line: the one that waits, with numbers of before,
- * and those of 32 columns. Number `first` of line 0 is column `from` of C, where a line of C begins. */
+/* Lines of a row whose first column is somewhere in a line: the one that waits, with numbers of
+ * before, and those of 32 columns. Number `first` of line 0 is column `from` of C, at `to`, where
+ * a line of C begins. */
 typedef struct RowLines {
     int n;               /* lines of 32 columns */
     int64_t each, bytes; /* numbers of a line, bytes of a number */

@@ -18,6 +18,20 @@ static XXH3_state_t *aligned_state(Arena *mem) {
     return (XXH3_state_t *)(round_up((int64_t)at, ALIGN));
 }
 
+/* Errors that say nothing of what is in the file: who took it for damaged would go on without it. */
+static const char *why_not(const CkptStream *s, int error) {
+    static const int passing[] = {EACCES, EPERM,  ESTALE, ETIMEDOUT,
+                                  EMFILE, ENFILE, ENOMEM};
+    for (int i = 0; i < ARRAY_LEN(passing); i++)
+        if (error == passing[i])
+            fail(EXIT_CHECKPOINT,
+                 "cannot read %s: %s; it is not taken for damaged: start again when it "
+                 "can "
+                 "be read",
+                 s->path, strerror(error));
+    return arena_printf(s->mem, "%s: %s", s->file->name, strerror(error));
+}
+
 const char *stream_open(CkptStream *s, Arena *mem, const char *folder,
                         const CkptFile *file, bool verify) {
     s->mem = mem;
@@ -27,8 +41,9 @@ const char *stream_open(CkptStream *s, Arena *mem, const char *folder,
     s->buffer = arena_alloc(mem, BUFFER_BYTES);
     s->hash = aligned_state(mem);
     XXH3_128bits_reset(s->hash);
-    s->fd = open(path_join(mem, folder, file->name), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return s->fd < 0 ? arena_printf(mem, "%s: %s", file->name, strerror(errno)) : NULL;
+    s->path = path_join(mem, folder, file->name);
+    s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return s->fd < 0 ? why_not(s, errno) : NULL;
 }
 
 void stream_close(CkptStream *s) {
@@ -41,7 +56,7 @@ static const char *read_some(CkptStream *s, char *to, size_t most, size_t *got) 
     ssize_t n;
     do n = read(s->fd, to, most);
     while (n < 0 && errno == EINTR);
-    if (n < 0) return arena_printf(s->mem, "%s: %s", s->file->name, strerror(errno));
+    if (n < 0) return why_not(s, errno);
     if (n == 0) return arena_printf(s->mem, "%s ends too early", s->file->name);
     watch_progress();
     if (s->verify) XXH3_128bits_update(s->hash, to, (size_t)n);

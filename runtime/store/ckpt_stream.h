@@ -1,5 +1,6 @@
 /* ckpt_stream.h - reading a file of a checkpoint forward, with or without hashing all of
- * it; see ckpt.h. Functions return NULL, or a sentence on what is damaged, in mem. */
+ * it; see ckpt.h. Functions return NULL, or a sentence on what is damaged, in mem; a file that cannot
+ * be read for the moment fails with EXIT_CHECKPOINT. */
 #ifndef STATOR_CKPT_STREAM_H
 #define STATOR_CKPT_STREAM_H
 #include "runtime/store/ckpt_files.h"
@@ -8,6 +9,7 @@
 typedef struct CkptStream {
     Arena *mem;
     const CkptFile *file;
+    const char *path;
     int fd;
     bool verify; /* every byte is read and hashed */
     uint64_t at; /* of the next byte that is handed out */

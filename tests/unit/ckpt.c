@@ -269,6 +269,23 @@ TEST(truncated_and_missing) {
                 "step_00000001: model.safetensors has 5 bytes");
 }
 
+/* It says nothing of what is in the file, so nobody goes back to the one before. */
+TEST(a_file_that_may_not_be_read_is_not_damaged) {
+    const char *dir = temp_dir();
+    if (geteuid() != 0) test_skip("needs root to become somebody else");
+    save_ok(dir, 1, SMALL, 0);
+    save_ok(dir, 2, SMALL, 0);
+    EXPECT(chdir(dir) == 0 && chmod(".", 0755) == 0);
+    EXPECT(chmod("step_00000001", 0755) == 0 && chmod("step_00000002", 0755) == 0);
+    EXPECT(chmod("step_00000002/model.safetensors", 0) == 0);
+    EXPECT(seteuid(65534) == 0);
+    EXPECT_FAIL(load(".", SMALL, NULL), EXIT_CHECKPOINT,
+                "step_00000002/model.safetensors: Permission denied; it is not taken for "
+                "damaged");
+    EXPECT(seteuid(0) == 0 && chmod("step_00000002/model.safetensors", 0644) == 0);
+    EXPECT_INT(load(".", SMALL, NULL), 2);
+}
+
 TEST(renamed_folder) {
     const char *dir = temp_dir();
     save_ok(dir, 1, SMALL, 0);

@@ -107,7 +107,7 @@ TEST(every_row_is_called) {
     Text all = text_new(mem);
     static const char *const file[] = {"attention_parts", "lower",      "lower_comm",
                                        "lower_dot",       "lower_misc", "lower_kernel",
-                                       "lower_widen",     "rank_part"};
+                                       "lower_widen",     "rank_part",  "rt_run"};
     for (int i = 0; i < ARRAY_LEN(file); i++) {
         char *path = arena_printf(mem, "%s/../codegen/%s.c", tests_dir(), file[i]);
         text_add(&all, "%s", file_read(mem, path, 1 << 20, NULL, EXIT_DATA));
