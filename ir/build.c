@@ -335,8 +335,10 @@ void renames_end(const Renames *r) {
 void func_rewrite(Func *f, OpGive *give, void *context) {
     Arena *mem = arena_scratch();
     Renames r = renames_new(mem, f);
+    int most = 0; /* results of an op: those of calls are any number */
+    for (const Op *op = f->first; op; op = op->next) most = MAX(most, op->nout);
+    Value **out = NEW_ARRAY(mem, Value *, (size_t)most + 1);
     for (Op *op = f->first, *next; op; op = next) {
-        Value *out[MAX_TERMS] = {NULL};
         next = op->next;
         renames_reach(&r, op);
         if (!give(op, out, context)) continue;

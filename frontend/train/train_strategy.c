@@ -33,8 +33,7 @@ void train_say_notes(const Train *t, int first) {
  * was started elsewhere, is not in. */
 static void check_own_folder(const Config *cfg, const char *path) {
     Arena *mem = cfg->state->mem;
-    const char *name = strrchr(path, '/');
-    const char *folder = name ? arena_strndup(mem, path, (size_t)(name - path)) : ".";
+    const char *name = strrchr(path, '/'), *folder = path_folder(mem, path);
     if (strcmp(name ? name + 1 : path, "config.yaml") ||
         config_by_flag(cfg, "output_dir") ||
         !file_exists(path_join(mem, folder, RUN_METRICS)) ||
