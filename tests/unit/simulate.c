@@ -218,6 +218,12 @@ TEST(every_lost_sum_is_found_in_bf16) {
     expect_every_lost_sum_found("bfloat16");
 }
 
+TEST_LABEL_OF(every_lost_sum_is_found_in_f16, SLOW);
+TEST_LABEL_OF(every_lost_sum_is_found_in_f16, RELEASED);
+TEST(every_lost_sum_is_found_in_f16) {
+    expect_every_lost_sum_found("float16");
+}
+
 /* The first from line `from` on. */
 static int line_with(const Lines *l, int from, const char *part) {
     for (int i = from; i < l->n; i++)
