@@ -70,6 +70,7 @@ static Product product_make(Target *t, const PairsMatmul *s) {
 static double seconds_of(Target *t, const PairsMatmul *product) {
     PairsMatmul one = *product, *s = &one;
     one.tiles = target_has_tiles(t);
+    one.dots = !one.tiles && target_has_dots(t);
     Product run = product_make(t, s);
     char *a[COPIES], *b[COPIES], *c[COPIES];
     double seconds[RUNS];
@@ -153,6 +154,7 @@ static int print_forms(char **word) {
     int forms;
     Target *target = target_open(NULL);
     s.tiles = target_has_tiles(target);
+    s.dots = target_has_dots(target);
     if (!product_times(target, &s, clock_seconds() + 60, time, &forms))
         fail(EXIT_MEMORY, "no form of this product, no memory or no time");
     for (int i = 0; i < forms; i++) printf("%s %.9f\n", time[i].form, time[i].seconds);

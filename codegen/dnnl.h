@@ -21,7 +21,9 @@ typedef struct DnnlDesc {
 typedef struct ProductShape {
     DnnlDesc a, b, c, bias; /* bias.rank 0: there is none */
     int adds, threads;      /* adds: to what c holds */
-    int tiles; /* yes: the CPU has tile registers; oneDNN sees to that itself */
+    /* Yes: the CPU has tile registers, dots (target.h); for generated code, as oneDNN sees to that
+     * itself. */
+    int tiles, dots;
 } ProductShape;
 
 typedef struct DnnlMatmul DnnlMatmul;

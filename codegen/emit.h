@@ -138,9 +138,9 @@ LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
  * instructions for bf16, with vectors as wide as they take. */
 bool emit_has(const Emit *e, const char *feature);
 bool emit_has_bf16(const Emit *e);
-/* Do these multiply more numbers in a second than f32 ones do? AMD's twice as many; Intel's, whose
- * CPUs have tiles for that, half as many. */
-bool emit_bf16_is_fast(const Emit *e);
+/* Has it dots: instructions for sums of products of two pairs that multiply more numbers in a second
+ * than those of f32 do (target_has_dots)? */
+bool emit_has_dots(const Emit *e);
 /* Numbers of two bytes, bf16 or f16, in memory as f32 values of vl lanes or one (_one), and
  * back: rounded to the nearest, ties to even; NaN stays NaN, subnormal numbers of bf16 become
  * 0. The bits are those of base/dtype.h on any CPU. mask: as above. */
@@ -170,8 +170,7 @@ LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits);
 
 /* A vector of vl pairs of bf16 (as i32: first number in the low half) as an operand of
  * emit_dot_pairs, which gives sum + a.first b.first + a.second b.second in f32: two fma,
- * the second pair's first, on any CPU; where the CPU has an instruction for it, subnormal
- * numbers count as 0. */
+ * the second pair's first, on any CPU; where it has dots subnormal numbers count as 0. */
 typedef struct Pairs {
     LLVMValueRef bits;          /* for the instruction; NULL: */
     LLVMValueRef first, second; /* as f32 */

@@ -2,14 +2,14 @@
  * instruction that rounds takes subnormal numbers as 0, so the integer arithmetic for CPUs
  * without it does the same: the bits are those of any CPU. */
 #include "codegen/emit.h"
+#include "codegen/target.h"
 
 bool emit_has_bf16(const Emit *e) {
     return e->register_lanes == 16 && emit_has(e, "avx512bf16");
 }
 
-bool emit_bf16_is_fast(const Emit *e) {
-    static const char amd[] = "znver";
-    return emit_has_bf16(e) && !strncmp(e->cpu, amd, sizeof amd - 1);
+bool emit_has_dots(const Emit *e) {
+    return e->register_lanes == 16 && target_names_dots(e->cpu, e->features);
 }
 
 /* Bits of f32 to those of bf16, in the high halves of i32; the low halves are not cleared. */
@@ -81,7 +81,7 @@ static LLVMValueRef dot_by_instruction(Emit *e, const Pairs *a, const Pairs *b,
 }
 
 Pairs emit_pairs(Emit *e, LLVMValueRef bits) {
-    if (emit_has_bf16(e)) return (Pairs){.bits = bits};
+    if (emit_has_dots(e)) return (Pairs){.bits = bits};
     return emit_wide_pairs(e, bits);
 }
 

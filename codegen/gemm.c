@@ -32,7 +32,7 @@ int64_t gemm_tile_columns(const Emit *e) {
 static int max_rows(const Panel *p) {
     static const int rows[2][2][5] = {{{0, 10, 6}, {0, 14, 12, 8, 6}},
                                       {{0, 8, 4}, {0, 12, 10, 6, 5}}};
-    bool widened = p->s->pairs && !emit_has_bf16(p->e);
+    bool widened = p->s->pairs && !emit_has_dots(p->e);
     return rows[widened][p->e->vl == 16][p->vecs];
 }
 

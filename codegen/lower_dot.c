@@ -62,6 +62,7 @@ static ProductShape shape_of(const Lower *l, const Op *op, DType factor, DType a
         rows * (double)type_count(&op->out[0]->ty) / (double)s.m.size * (double)s.k.size;
     p.threads = work < SMALL_PRODUCT ? 1 : l->threads;
     p.tiles = target_has_tiles(l->target);
+    p.dots = target_has_dots(l->target);
     return p;
 }
 

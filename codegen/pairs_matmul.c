@@ -37,7 +37,7 @@ bool pairs_matmul_takes(const PairsMatmul *s) {
 }
 
 static int64_t per_word(const PairsMatmul *s) {
-    return s->wide ? 1 : 2;
+    return s->dots ? 2 : 1;
 }
 
 static int64_t words_of(const PairsMatmul *s) {
@@ -46,7 +46,7 @@ static int64_t words_of(const PairsMatmul *s) {
 
 static int64_t rows_of(const PairsMatmul *s, int vl) {
     if (s->block_rows) return s->block_rows;
-    return s->wide && vl >= 16 ? MORE_ROWS : BLOCK_ROWS;
+    return per_word(s) == 1 && vl >= 16 ? MORE_ROWS : BLOCK_ROWS;
 }
 
 bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y, int vl) {
@@ -90,12 +90,13 @@ static void cut_slabs(Pairs2d *p, int vl) {
 static int64_t panel_of(const PairsMatmul *s, int vl, bool packs_a) {
     const int64_t strip = PANEL_VECTORS * vl;
     const int64_t more = round_up(s->n, 2 * strip) - round_up(s->n, strip);
-    return packs_a && s->wide && vl >= 16 && more <= s->n / 16 ? 2 * strip : strip;
+    bool twice = packs_a && per_word(s) == 1 && vl >= 16 && more <= s->n / 16;
+    return twice ? 2 * strip : strip;
 }
 
 /* Are whole lines of C written, and so many that they had better go past the caches? */
 static bool streams_c(const PairsMatmul *s, int vl, int64_t panel) {
-    return s->wide && vl >= 16 && !s->adds && s->n % panel == 0 &&
+    return per_word(s) == 1 && vl >= 16 && !s->adds && !s->rounds && s->n % panel == 0 &&
            s->c_m * 4 % EMIT_LINE_BYTES == 0 && s->m * s->n >= STREAM_BYTES / 4;
 }
 
@@ -106,7 +107,8 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
                  .number_bytes = s->wide ? 4 : 2,
                  .words = divided_up(s->k, per_word(s)),
                  .block_words = words_of(s)};
-    p.packs_a = s->a_k != 1 || s->k % p.per_word || s->a_m % p.per_word;
+    bool as_words = s->wide || (s->dots && s->k % 2 == 0 && s->a_m % 2 == 0);
+    p.packs_a = s->a_k != 1 || !as_words;
     p.panel = panel_of(s, vl, p.packs_a);
     p.panels = divided_up(s->n, p.panel);
     p.streams = streams_c(s, vl, p.panel);
@@ -340,7 +342,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
                      1,
                      p->strip,
                      0,
-                     .pairs = !p->s->wide,
+                     .pairs = p->s->dots,
                      .user = &user,
                      .b_col = p->strip < p->panel ? p->b_words : 0,
                      .m_is = {MIN(p->rows, p->slab_rows), last_of(p->slab_rows, p->rows),
@@ -394,6 +396,7 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     check(s->wide ? !s->tiles || e->tiles != TILES_NONE
                   : s->tiles == (e->tiles != TILES_NONE));
+    check(!s->dots || (!s->wide && !s->tiles && emit_has_dots(e)));
     if (s->tiles) {
         tiles_matmul_emit(e, name, s);
         return;

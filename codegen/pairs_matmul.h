@@ -6,7 +6,7 @@
 
 /* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are bf16, or f32 with C too; the bias
  * is f32, C f32 or bf16. They are taken in words of 4 bytes: pairs of bf16, neighbours in k, or
- * numbers of f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at
+ * numbers in f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at
  * l * b_k + j * b_n, C[i][j] at i * c_m + j.
  * By tile registers f32 is multiplied as sums of BF16_PARTS numbers of bf16, which is about as
  * exact as fma but for numbers below 2^-110, whose last parts count as 0; infinities times more
@@ -21,6 +21,9 @@ typedef struct PairsMatmul {
     int block_rows, block_words;
     int wide;  /* yes: A and B are f32 */
     int tiles; /* yes: the CPU's tile registers multiply */
+    /* Of bf16 without tiles: yes: an instruction multiplies pairs (emit_has_dots); no: numbers
+     * become f32 where they are packed. */
+    int dots;
 } PairsMatmul;
 
 /* Is there code for such a product? Each factor needs one unit stride. */

@@ -47,13 +47,18 @@ static void words_of_f32(const Pairs2d *p, const LLVMValueRef *x, bool along,
         word[q] = emit_pair_up_parts(e, part[0][q], part[1][q], along);
 }
 
-/* vl numbers of f32 from number `first` on; those from k on (tail) are 0. */
+/* vl numbers as f32. */
+static LLVMValueRef numbers_at(const Pairs2d *p, LLVMValueRef at, LLVMValueRef mask) {
+    return emit_load_as(p->e, p->s->wide ? DT_F32 : DT_BF16, at, mask);
+}
+
+/* The same from number `first` of a row on; those from k on (tail) are 0. */
 static LLVMValueRef f32_from(const Pairs2d *p, LLVMValueRef row, LLVMValueRef first,
                              bool tail) {
     Emit *e = p->e;
     LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k), first);
     LLVMValueRef some = tail ? emit_tail_mask(e, left) : NULL;
-    return emit_load(e, e->vf32, emit_gep(e, e->f32, row, first), some, 4);
+    return numbers_at(p, emit_gep(e, pairs_number_type(p), row, first), some);
 }
 
 /* vl words of a row of numbers that lie one after the other, from word w on, of each part; numbers
@@ -62,7 +67,7 @@ static void row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w, bool t
                       LLVMValueRef *word) {
     Emit *e = p->e;
     LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), mask = NULL;
-    if (p->s->wide) {
+    if (p->s->wide || p->per_word == 1) {
         LLVMValueRef next = emit_add(e, first, emit_i64(e, e->vl));
         LLVMValueRef x[2] = {f32_from(p, row, first, tail)};
         if (p->parts > 1) {
@@ -87,8 +92,8 @@ static void row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w, bool t
     word[0] = LLVMBuildBitCast(e->b, x, e->vi32, "");
 }
 
-/* vl words of two rows of k, 2w and 2w + 1, or of row w of f32 that stays so, of each part: of
- * columns from j on. Beyond k rows are 0. */
+/* vl words of two rows of k, 2w and 2w + 1, or of row w as f32, of each part: of columns from j
+ * on. Beyond k rows are 0. */
 static void column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
                          int64_t row_stride, LLVMValueRef j, LLVMValueRef mask,
                          LLVMValueRef *word) {
@@ -96,21 +101,24 @@ static void column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
     const int width = p->s->wide ? 4 : 2;
     LLVMTypeRef number = pairs_number_type(p), numbers = emit_vec(number, e->vl);
     LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), x[2];
+    if (p->per_word == 1) {
+        LLVMValueRef at = emit_gep(e, number, base, emit_plus(e, j, w, row_stride));
+        word[0] = LLVMBuildBitCast(e->b, numbers_at(p, at, mask), e->vi32, "");
+        return;
+    }
     LLVMValueRef second = emit_add(e, first, emit_i64(e, 1)), there = NULL;
-    if (p->s->k % p->per_word) {
+    if (p->s->k % 2) {
         there = LLVMBuildICmp(e->b, LLVMIntSLT, second, emit_i64(e, p->s->k), "");
         second = emit_select(e, there, second, first);
     }
     LLVMValueRef row[] = {first, second};
-    for (int i = 0; i < p->per_word; i++) {
+    for (int i = 0; i < 2; i++) {
         LLVMValueRef at = emit_plus(e, j, row[i], row_stride);
         x[i] = emit_load(e, numbers, emit_gep(e, number, base, at), mask, width);
     }
     if (there) x[1] = emit_select(e, there, x[1], LLVMConstNull(numbers));
     if (p->parts > 1)
         words_of_f32(p, x, false, word);
-    else if (p->s->wide)
-        word[0] = LLVMBuildBitCast(e->b, x[0], e->vi32, "");
     else
         word[0] = emit_pair_up(e, x[0], x[1]);
 }

@@ -14,7 +14,7 @@ typedef struct Pairs2d {
     int64_t panel, panels; /* columns of a panel of B; how many there are */
     int64_t strip;         /* columns of a tile, which lie together in a packed panel */
     int64_t b_words;       /* room for so many words of k in one */
-    int64_t per_word;      /* numbers of k in a word: 2, or 1 of f32 that stays so */
+    int64_t per_word;      /* numbers of k in a word: 2, or 1 as f32 */
     int parts;             /* 1, or BF16_PARTS: f32 is split into pairs of bf16 */
     int64_t number_bytes;  /* of A and B */
     int64_t words;         /* of k */

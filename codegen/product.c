@@ -117,7 +117,8 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
                                     .block_rows = form ? form->rows : 0,
                                     .block_words = form ? form->words : 0,
                                     .wide = wide,
-                                    .tiles = s->tiles};
+                                    .tiles = s->tiles,
+                                    .dots = s->dots && narrow && !s->tiles};
     return pairs_matmul_takes(&code->own.pairs);
 }
 

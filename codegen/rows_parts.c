@@ -44,7 +44,7 @@ static void cut_along_n(Rows *r, int vl) {
 }
 
 bool rows_widen(const Rows *r) {
-    return r->s->narrow && !emit_bf16_is_fast(r->e);
+    return r->s->narrow && !emit_has_dots(r->e);
 }
 
 Rows rows_of(const RowsMatmul *s, int vl) {

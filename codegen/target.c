@@ -178,6 +178,15 @@ bool target_has_tiles(const Target *t) {
     return t->lanes == 16 && has(t->features, "+amx-bf16");
 }
 
+bool target_names_dots(const char *cpu, const char *features) {
+    static const char amd[] = "znver";
+    return has(features, "+avx512bf16") && !strncmp(cpu, amd, sizeof amd - 1);
+}
+
+bool target_has_dots(const Target *t) {
+    return t->lanes == 16 && target_names_dots(t->cpu, t->features);
+}
+
 const char *target_llvm_version(Arena *mem) {
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);

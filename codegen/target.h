@@ -35,6 +35,11 @@ LLVMTargetMachineRef target_machine(Target *t);
 int target_lanes(const Target *t);
 /* Does code for it multiply bf16 by tile registers (AMX)? */
 bool target_has_tiles(const Target *t);
+/* Or by instructions for pairs (AVX512-BF16), where these multiply more numbers in a second than
+ * f32's do? AMD's twice as many, Intel's, whose CPUs have tiles for that, half as many (89 and 178
+ * GFLOP/s a core). _names_dots: the same of a CPU and its features, whatever the lanes. */
+bool target_has_dots(const Target *t);
+bool target_names_dots(const char *cpu, const char *features);
 
 const char *target_llvm_version(Arena *mem); /* "19.1.7" */
 

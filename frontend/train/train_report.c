@@ -265,8 +265,8 @@ static void say_no_unit(const Train *t, const char *unit) {
                    "take longer than those of float32; bfloat16 has units on many CPUs");
     if (t->job.cfg->model_compute_dtype != FLOAT_BF16 || strcmp(unit, "FMA")) return;
     report_say(
-        t, "note: this CPU has neither AMX nor AVX512-BF16: products of bfloat16 give "
-           "the same numbers, and take as long as those of float32 or longer");
+        t, "note: no unit of this CPU (AMX, AVX512-BF16) is faster at bfloat16 than at "
+           "float32: its products run on float32's, and take about as long");
 }
 
 static void say_loss_scale(const Train *t) {

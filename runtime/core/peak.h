@@ -16,7 +16,8 @@ double peak_fma(int threads, double seconds);
  * to the faster one, after a short look at both. */
 double peak_f32(int threads, double seconds, const char **unit);
 /* The same of products of bf16 summed in f32, on the unit that is named: AMX tiles or
- * AVX512-BF16 vectors. 0: the CPU has neither. */
+ * AVX512-BF16 vectors. 0: the CPU has neither, or its vectors are slower at that than at fused
+ * multiply-adds of f32 (Intel's, which leave it to the tiles), which then multiply bf16 too. */
 double peak_bf16(int threads, double seconds, const char **unit);
 /* Asks Linux for tile registers, which it gives to processes that ask for them, and then to all
  * threads: are they given? */

@@ -42,13 +42,20 @@ static double element(const Matrix *m, int64_t i, int64_t j) {
                    : bf16_to_f32(((const uint16_t *)m->at)[at]);
 }
 
-/* Tiles: lanes of 16, and tile registers, emulated in vectors or by the CPU's instructions. */
-enum { EMULATED = 100, BY_CPU };
+/* All with lanes of 16: dots, and tile registers, emulated in vectors or by the CPU's
+ * instructions. */
+enum { DOTS = 17, EMULATED = 100, BY_CPU };
+
+static int lanes(int vl) {
+    return MIN(vl, 16);
+}
 
 static Product product_make(const PairsMatmul *s, int vl) {
     Arena *mem = arena_new();
-    Target *t = vl == BY_CPU ? target_tiled() : target_of_lanes(MIN(vl, 16));
+    Target *t = vl == BY_CPU ? target_tiled() : target_of_lanes(lanes(vl));
     Emit *e = emit_for(mem, t);
+    if (vl == DOTS) e->cpu = "znver4";
+    if (vl == DOTS && !emit_has_dots(e)) test_skip("the CPU has no AVX512-BF16");
     if (vl <= EMULATED) e->tiles = vl == EMULATED ? TILES_EMULATED : TILES_NONE;
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
     pairs_matmul_emit(e, "inner", s);
@@ -123,10 +130,11 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
                      block_rows,
                      block_words,
                      f32,
-                     vl > 16};
+                     .tiles = vl >= EMULATED,
+                     .dots = vl == DOTS && !f32};
     EXPECT(pairs_matmul_takes(&s));
     int64_t count = m * s.c_m + 2 * GUARD;
-    int64_t bytes = pairs_matmul_workspace_bytes(&s, MIN(vl, 16));
+    int64_t bytes = pairs_matmul_workspace_bytes(&s, lanes(vl));
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
     /* C begins with a line, as GUARD numbers are whole ones, or a number behind one */
     char *lines = aligned_alloc(64, (size_t)align_up((count + 1) * 4));
@@ -158,7 +166,8 @@ static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int thre
 static void all_forms(int vl) {
     static const int64_t size[][3] = {{1, 1, 1},    {5, 70, 33},   {17, 64, 32},
                                       {33, 129, 7}, {8, 16, 2500}, {520, 65, 40}};
-    int n = 0, step = vl > 16 ? 1 : target_case_step(vl), others = test_long() ? 3 : 5;
+    int n = 0, step = vl >= EMULATED ? 1 : target_case_step(lanes(vl)),
+        others = test_long() ? 3 : 5;
     for (int i = 0; i < ARRAY_LEN(size); i++)
         for (int form = 0; form < WIDE + 16; form++, n++) {
             if (n % (i ? others * step : step)) continue; /* other ones for every size */
@@ -180,6 +189,12 @@ TEST_LIMIT(narrow, 120) {
     all_forms(8);
 }
 
+TEST_LABEL_OF(dots, SLOW);
+TEST_LABEL_OF(dots, RELEASED);
+TEST_LIMIT(dots, 120) {
+    all_forms(DOTS);
+}
+
 TEST_LABEL_OF(tiles, SLOW);
 TEST_LABEL_OF(tiles, RELEASED);
 TEST_LIMIT(tiles, 120) {
@@ -191,7 +206,7 @@ TEST_LIMIT(tiles, 120) {
  * the first; and slabs of a part of k. */
 static void slabs(int vl) {
     for (int f32 = 0; f32 < 2; f32++) {
-        int64_t per_word = f32 ? 1 : 2;
+        int64_t per_word = vl == DOTS && !f32 ? 2 : 1;
         try_one(1500, 5, 1600 * per_word, 1 | (f32 ? WIDE : 0), 2, 2, vl);
         try_one(1000, 5, 2800 * per_word, 1 | 8 | (f32 ? WIDE : 0), 2, 2, vl);
         /* rows that stay as they are, of an A that no cache has room for */
@@ -223,6 +238,13 @@ TEST_LABEL_OF(wide_slabs, SLOW);
 TEST_LABEL_OF(wide_slabs, RELEASED);
 TEST(wide_slabs) {
     slabs(16);
+}
+
+TEST_LABEL_OF(dot_slabs, QUICK);
+TEST_LABEL_OF(dot_slabs, SLOW);
+TEST_LABEL_OF(dot_slabs, RELEASED);
+TEST(dot_slabs) {
+    slabs(DOTS);
 }
 
 TEST_LABEL_OF(narrow_slabs, QUICK);
@@ -262,7 +284,7 @@ TEST_LIMIT(tile_slabs_across, 120) {
     try_one(400, 70, 10000, 2 | 8 | WIDE, 4, 2, EMULATED);
 }
 
-/* f32 with 16 lanes: results so large that they go past the caches, where their lines are whole;
+/* 16 lanes: results in f32 so large that they go past the caches, where their lines are whole;
  * panels of two strips and of one, several blocks of k. */
 TEST_LABEL_OF(wide_past_the_caches, SLOW);
 TEST_LABEL_OF(wide_past_the_caches, RELEASED);
@@ -273,6 +295,8 @@ TEST(wide_past_the_caches) {
     try_one(1100, 1030, 20, 1 | 4 | WIDE, 10, 2, 16);
     try_one(1600, 704, 1100, 2 | 4 | WIDE, 0, 2, 16);
     try_one(1100, 1024, 20, 1 | 8 | WIDE, 0, 2, 16);
+    try_one(1100, 1024, 20, 0, 0, 2, 16); /* of bf16 */
+    try_one(1600, 704, 1100, 2 | 4 | SHIFTED, 0, 2, 16);
 }
 
 /* Several blocks of rows and of k, also where the rule has one. */
@@ -303,9 +327,9 @@ static void f32_product(const float *a, const float *b, float *c, int64_t m, int
                      .c_m = n,
                      .threads = 1,
                      .wide = 1,
-                     .tiles = vl > 16};
+                     .tiles = vl >= EMULATED};
     char *ws = aligned_alloc(
-        64, (size_t)align_up(pairs_matmul_workspace_bytes(&s, MIN(vl, 16)) + 1));
+        64, (size_t)align_up(pairs_matmul_workspace_bytes(&s, lanes(vl)) + 1));
     product_make(&s, vl)(a, b, NULL, c, ws);
     free(ws);
 }

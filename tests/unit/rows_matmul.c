@@ -48,7 +48,7 @@ static Target *target_of(int vl) {
 static Emit *emit_of(Arena *mem, Target *t, int vl) {
     Emit *e = emit_for(mem, t);
     if (vl == PAIRED) e->cpu = "znver4";
-    if (vl == PAIRED && !emit_bf16_is_fast(e)) test_skip("the CPU has no AVX512-BF16");
+    if (vl == PAIRED && !emit_has_dots(e)) test_skip("the CPU has no AVX512-BF16");
     return e;
 }
 
