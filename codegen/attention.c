@@ -2,7 +2,7 @@
  * [dim][queries] times scale * log2(e), so softmax is a power of two; then for each block
  * of keys S = K Q, running maximum and sum per lane, and O[dim][queries] = O * decay +
  * V S, decay being what the larger maximum does to older sums.
- *   With bf16 the factor comes with the softmax, as Q would lose digits; blocks of K and
+ *   With bf16 in pairs (Attn.narrow) the factor comes with the softmax, as Q would lose digits; blocks of K and
  * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded. Tile
  * registers read K where it is, take V in tiles, and go on with older sums as they are until a
  * maximum has grown much. Most shapes go through them in strips, and f32 only so: attention_strips.c.
@@ -122,6 +122,13 @@ static void add_values(const Attn *a, const Block *b, LLVMValueRef v, LLVMValueR
     if (a->tiles) if_end(e, &moved);
 }
 
+/* Copies rows of keys or values to scratch. */
+static LLVMValueRef rows_of(const Attn *a, LLVMValueRef from, LLVMValueRef to,
+                            LLVMValueRef keys) {
+    attn_call(a, "rows", (LLVMValueRef[]){from, to, keys}, 3);
+    return to;
+}
+
 /* One block of `keys` keys, the first of them `from`: scores, masks, softmax, sums of values. Of
  * bf16 rows of keys go to scratch before the scores, pairs of values and of rounded
  * probabilities behind softmax, each where products do not take it as it is. */
@@ -132,13 +139,12 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
     LLVMValueRef ahead = emit_add(e, b->ahead, from);
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
-    if (a->copies) {
+    if (attn_keeps_values(a) && a->copies) {
         k = attn_kept_keys(a, b->work, from);
         v = attn_kept_values(a, b->work, from);
-    } else if (a->narrow && !a->rows_in_place) {
-        LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
-        attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
-        k = k_rows;
+    } else if (a->copies || (a->narrow && !a->rows_in_place)) {
+        k = rows_of(a, k, emit_at(e, e->f32, b->work, x.k), keys);
+        if (a->copies) v = rows_of(a, v, emit_at(e, e->f32, b->work, x.v), keys);
     }
     attn_call(a, "scores", (LLVMValueRef[]){k, b->packed, b->scores, keys}, 4);
     attn_block_masks(a, b->scores, keys, ahead, from, &b->queries);
@@ -312,6 +318,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     a.parts = attn_forward_parts(s, a.q_blocks);
     if (attn_keeps_values(&a)) attn_cut_strips(&a, a.bq, a.narrow ? a.bk : a.bk / 2);
     a.tiles &= a.narrow || a.strips > 1;
+    attn_widen(&a);
     a.copies = attn_copies_keys(&a);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);

@@ -12,16 +12,16 @@ static int64_t take(int64_t *end, int64_t floats) {
     return at;
 }
 
-BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
+/* narrow: with pairs of bf16. */
+static BackwardScratch scratch_of(const AttnShape *s, int64_t bq, bool narrow) {
     BackwardScratch x = {0};
-    int64_t bk = ATTN_BLOCK_KEYS, words = attn_words(s), *end = &x.floats;
+    int64_t bk = ATTN_BLOCK_KEYS, words = attn_words(s, narrow), *end = &x.floats;
     x.q = take(end, words * bq);
     x.out = take(end, words * bq);
     x.s = take(end, bk * bq);
     x.ds = take(end, bk * bq);
     x.delta = take(end, bq);
     x.lse = take(end, bq);
-    const bool narrow = s->dt == DT_BF16;
     if (!narrow && !attn_copies_pay(s, s->heads, ATTN_GRAD_COPIED_QUERIES)) return x;
     x.dq = take(end, bq * s->dim);
     x.dk = take(end, s->tk * s->dim);
@@ -39,6 +39,15 @@ BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
     x.ds_pairs = take(end, bk / 2 * bq);
     x.k_tiles = take(end, (s->tk + bk - 1) / bk * attn_tiled_words(s, ATTN_BLOCK_KEYS));
     return x;
+}
+
+BackwardScratch attn_backward_scratch(const Attn *a) {
+    return scratch_of(&a->s, a->bq, a->narrow);
+}
+
+int64_t attn_backward_floats(const AttnShape *s, int64_t bq) {
+    int64_t floats = scratch_of(s, bq, false).floats;
+    return s->dt == DT_F32 ? floats : MAX(floats, scratch_of(s, bq, true).floats);
 }
 
 void attn_delta_emit(const Attn *a) {
@@ -159,7 +168,7 @@ static void soft_key_pair(const SoftColumns *c, LLVMValueRef key) {
 
 void attn_soft_emit(const Attn *a) {
     Emit *e = a->e;
-    SoftColumns c = {.a = a, .x = backward_scratch_of(&a->s, a->bq)};
+    SoftColumns c = {.a = a, .x = attn_backward_scratch(a)};
     attn_func(a, "soft", "pppipi");
     LLVMValueRef work = emit_param(e, 2);
     for (c.first = 0; c.first < a->bq; c.first += 4 * e->vl) {

@@ -22,8 +22,8 @@ enum {
     SLOTS
 };
 
-/* A thread's scratch, in floats from its start. Of f32 whose heads lie apart: rows of K and V of all
- * keys, of Q and dO of a block; sums. With bf16: rows of K and V of a block, pairs of keys
+/* A thread's scratch, in floats from its start. With copies: rows of K and V of all keys, of Q and dO
+ * of a block; sums. Of bf16 in pairs: rows of K and V of a block, pairs of keys
  * of K, pairs of queries of Q and dO; rows of P and dS, pairs of keys of dS; sums. For tile
  * registers all blocks of K turned, in tiles. */
 typedef struct BackwardScratch {
@@ -34,7 +34,8 @@ typedef struct BackwardScratch {
 } BackwardScratch;
 /* Fewer queries than that take as long with copies as without. */
 enum { ATTN_GRAD_COPIED_QUERIES = 256 };
-BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq);
+BackwardScratch attn_backward_scratch(const Attn *a);
+int64_t attn_backward_floats(const AttnShape *s, int64_t bq); /* whatever CPU it is for */
 
 /* name.soft(s, ds, work, keys, rng, index): P and dS of S and dP. */
 void attn_soft_emit(const Attn *a);

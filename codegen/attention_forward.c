@@ -26,13 +26,14 @@ static bool has_room_for_values(const AttnShape *s, int64_t parts) {
 /* With 512 queries it takes 4 % longer than without copies, with 1024 6 % less. */
 enum { COPIED_QUERIES = 1024 };
 
+/* bf16 is copied block by block where copies of all keys have no room. */
 static bool copies_keys(const AttnShape *s, int64_t parts) {
-    return has_room_for_values(s, parts) &&
-           attn_copies_pay(s, s->kv_heads, COPIED_QUERIES);
+    return s->dt == DT_BF16 || (has_room_for_values(s, parts) &&
+                                attn_copies_pay(s, s->kv_heads, COPIED_QUERIES));
 }
 
 bool attn_copies_keys(const Attn *a) {
-    return !a->tiles && copies_keys(&a->s, a->parts);
+    return !a->narrow && !a->tiles && copies_keys(&a->s, a->parts);
 }
 
 bool attn_keeps_values(const Attn *a) {
@@ -44,8 +45,15 @@ static int64_t block_words(const AttnShape *s, bool tiles) {
     return tiles ? attn_tiled_words(s, ATTN_BLOCK_KEYS) : ATTN_BLOCK_KEYS * s->dim;
 }
 
-/* Of f32 by vectors, in blocks of bq queries; blocks: of keys that are copied. */
-static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq, int64_t blocks) {
+/* Blocks of keys and values that are kept, in tiles or copies, or that there is room for one of. */
+static int64_t kept_blocks(const AttnShape *s, int64_t parts) {
+    return has_room_for_values(s, parts) ? divided_up(s->tk, ATTN_BLOCK_KEYS) : 1;
+}
+
+/* Of what is multiplied as f32, in blocks of bq queries. */
+static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq) {
+    const int64_t parts = attn_forward_parts(s, divided_up(s->tq, bq));
+    const int64_t blocks = copies_keys(s, parts) ? kept_blocks(s, parts) : 0;
     ForwardScratch x = {0};
     x.out = x.packed + s->dim * bq;
     x.s = x.out + s->dim * bq;
@@ -58,16 +66,12 @@ static ForwardScratch plain_scratch(const AttnShape *s, int64_t bq, int64_t bloc
     return x;
 }
 
-/* Of blocks of queries in `strips` strips of bq. */
-static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips) {
+/* Of pairs, in blocks of queries in `strips` strips of bq. */
+static ForwardScratch pairs_scratch(const AttnShape *s, int64_t bq, int64_t strips) {
     ForwardScratch x = {0};
-    const int64_t block = bq * strips, parts = attn_tile_parts(s);
-    const int64_t key_parts = attn_forward_parts(s, (s->tq + block - 1) / block);
-    bool kept = has_room_for_values(s, key_parts);
-    const int64_t dim = attn_tiled_dim(s);
-    const int64_t blocks = kept ? (s->tk + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS : 1;
-    if (strips == 1 && parts > 1)
-        return plain_scratch(s, bq, copies_keys(s, key_parts) ? blocks : 0);
+    const int64_t parts = attn_tile_parts(s), dim = attn_tiled_dim(s);
+    const int64_t key_parts = attn_forward_parts(s, divided_up(s->tq, bq * strips));
+    const int64_t blocks = kept_blocks(s, key_parts);
     x.out = x.packed + dim / 2 * parts * bq;
     x.s = x.out + dim * bq;
     x.p = x.s + ATTN_BLOCK_KEYS * bq;
@@ -85,14 +89,16 @@ static ForwardScratch scratch_for(const AttnShape *s, int64_t bq, int64_t strips
 }
 
 ForwardScratch attn_forward_scratch(const Attn *a) {
-    return scratch_for(&a->s, a->bq, a->strips);
+    if (!a->narrow && a->strips == 1) return plain_scratch(&a->s, a->bq);
+    return pairs_scratch(&a->s, a->bq, a->strips);
 }
 
 /* Whatever CPU it is for. */
 int64_t attn_forward_floats(const AttnShape *s, int64_t bq) {
-    int64_t floats = scratch_for(s, bq, 1).floats;
+    int64_t floats = plain_scratch(s, bq).floats;
+    if (s->dt == DT_BF16) floats = MAX(floats, pairs_scratch(s, bq, 1).floats);
     if (bq % ATTN_STRIP) return floats;
-    return MAX(floats, scratch_for(s, ATTN_STRIP, bq / ATTN_STRIP).floats);
+    return MAX(floats, pairs_scratch(s, ATTN_STRIP, bq / ATTN_STRIP).floats);
 }
 
 AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {

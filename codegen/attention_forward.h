@@ -45,7 +45,7 @@ int64_t attn_forward_floats(const AttnShape *s, int64_t bq);
 int64_t attn_forward_pairs(int64_t q_blocks);
 int64_t attn_forward_parts(const AttnShape *s, int64_t q_blocks);
 bool attn_keeps_values(const Attn *a);
-bool attn_copies_keys(const Attn *a);
+bool attn_copies_keys(const Attn *a); /* and values */
 /* name.start(work): no sum, no output yet, and a maximum below any score but finite, so
  * that queries that see no key of a block keep it, instead of inf - inf.
  * name.finish(work, o, lse, rows): o and lse from the sums. The maximum is in units of

@@ -6,7 +6,7 @@
  * packed Q.
  *   Where heads lie apart in memory (attn_copies_pay), K and V of a head, Q and dO of a block are
  * copied, and sums are in scratch until they are done.
- *   With bf16 all operands of the products are copied to scratch, in pairs of bf16 along
+ *   With bf16 in pairs (Attn.narrow) all operands of the products are copied to scratch, in pairs of bf16 along
  * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
  * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
  * rounded at the end. Factors enter with the softmax. Tile registers take K for dQ turned, in tiles
@@ -29,7 +29,7 @@ static int64_t query_sums_floats(const AttnShape *s) {
 
 /* Of a thread, whatever CPU it is for. */
 static int64_t scratch_floats(const AttnShape *s, int64_t block) {
-    int64_t floats = backward_scratch_of(s, block).floats;
+    int64_t floats = attn_backward_floats(s, block);
     return MAX(floats, attn_grad_strip_floats(s));
 }
 
@@ -115,7 +115,7 @@ typedef struct Operands {
 static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
                           LLVMValueRef keys) {
     Emit *e = a->e;
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     LLVMValueRef at = emit_mul(e, j0, emit_i64(e, attn_key_row(a)));
     Operands o = {.q = b->q, .do_ = b->do_};
     o.p = scratch_at(a, b->work, x.s);
@@ -143,7 +143,7 @@ static LLVMValueRef half_of(Emit *e, LLVMValueRef n) {
 static void copy_keys(const Attn *a, LLVMValueRef work, LLVMValueRef k, LLVMValueRef v,
                       LLVMValueRef j0, LLVMValueRef keys) {
     Emit *e = a->e;
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->s.dim));
     LLVMValueRef from[] = {k, v}, next = emit_i64(e, a->bk * a->kv_row);
     for (int i = 0; i < 2; i++) {
@@ -156,7 +156,7 @@ static void copy_keys(const Attn *a, LLVMValueRef work, LLVMValueRef k, LLVMValu
 /* Where the turned block of keys from j0 on is. */
 static LLVMValueRef k_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef j0) {
     Emit *e = a->e;
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     LLVMValueRef at = attn_tiles_before(a, emit_div(e, j0, emit_i64(e, a->bk)));
     return attn_f32(a, scratch_at(a, work, x.k_tiles), at);
 }
@@ -165,7 +165,7 @@ static LLVMValueRef k_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef j0
 static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
                            LLVMValueRef keys) {
     Emit *e = a->e;
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->kv_row)), work = b->work;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     Operands o = {.k = scratch_at(a, work, x.k_rows), .v = scratch_at(a, work, x.v_rows)};
@@ -196,7 +196,7 @@ static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
 /* One block of keys from j0 on, `keys` of them, against the block of queries. */
 static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueRef keys) {
     Emit *e = a->e;
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     LLVMValueRef work = b->work;
     LLVMValueRef s = scratch_at(a, work, x.s), ds = scratch_at(a, work, x.ds);
     Operands o = a->narrow ? in_scratch(a, b, j0, keys) : in_memory(a, b, j0, keys);
@@ -216,7 +216,7 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueR
 /* Where dK or dV of the kv head that starts at element `kv` is summed. */
 static LLVMValueRef key_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, int slot,
                              LLVMValueRef kv) {
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     if (sums_apart(a)) return scratch_at(a, work, slot == SLOT_DK ? x.dk : x.dv);
     return attn_f32(a, emit_slot(a->e, ctx, slot), kv);
 }
@@ -226,7 +226,7 @@ static LLVMValueRef query_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef wor
                                LLVMValueRef at, LLVMValueRef part) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    BackwardScratch x = backward_scratch_of(s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     if (a->parts > 1) {
         part = emit_mul(e, part, emit_i64(e, s->batch * s->tq * a->q_row));
         return attn_f32(a, emit_slot(a->e, ctx, SLOT_WORK), emit_add(e, part, at));
@@ -249,7 +249,7 @@ static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef 
 /* Q and dO to scratch, with lanes of queries, and in pairs of queries or copies. */
 static void pack_queries(const Attn *a, const Block *b) {
     Emit *e = a->e;
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     LLVMValueRef work = b->work, rows = b->rows;
     LLVMValueRef pack_q[] = {b->q, scratch_at(a, work, x.q), rows,
                              emit_f32(e, a->s.scale * M_LOG2E)};
@@ -295,7 +295,7 @@ static void clear_query_sums(const Attn *a, const Block *b, LLVMValueRef first) 
 /* delta and lse of the block's queries. */
 static void query_numbers(const Attn *a, const Block *b, LLVMValueRef ctx,
                           const AttnPlace *p) {
-    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
+    BackwardScratch x = attn_backward_scratch(a);
     LLVMValueRef o = attn_element(a, emit_slot(a->e, ctx, SLOT_O), p->q_at);
     LLVMValueRef lse = attn_f32(a, emit_slot(a->e, ctx, SLOT_LSE), p->row);
     LLVMValueRef delta[] = {
@@ -462,7 +462,7 @@ static void body_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-/* Functions that only copies of f32 have. */
+/* Functions that only copies have. */
 static void copies_emit(const Attn *a) {
     attn_rows_emit(a, "key_rows", false);
     attn_rows_emit(a, "query_rows", true);
@@ -470,7 +470,7 @@ static void copies_emit(const Attn *a) {
     attn_round_emit(a, "round_kv", false);
 }
 
-/* Functions that only bf16 has. */
+/* Functions that only pairs of bf16 have. */
 static void narrow_emit(const Attn *a) {
     if (!a->rows_in_place) attn_rows_emit(a, "rows", false);
     (turns(a) ? attn_tiles_emit
@@ -502,7 +502,9 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     a.parts = parts_of(s);
     attn_cut_strips(&a, attn_grad_strip_queries(s), ATTN_GRAD_STRIP_KEYS);
     a.tiles &= a.narrow || a.strips > 1;
-    a.copies = !a.tiles && attn_copies_pay(s, s->heads, ATTN_GRAD_COPIED_QUERIES);
+    attn_widen(&a);
+    a.copies =
+        !a.narrow && !a.tiles && attn_copies_pay(s, s->heads, ATTN_GRAD_COPIED_QUERIES);
     attn_pack_emit(&a);
     if (s->causal) attn_mask_emit(&a, false);
     if (s->window) attn_mask_emit(&a, true);

@@ -60,7 +60,7 @@ static void unpack_row(const Attn *a, LLVMValueRef value, LLVMValueRef row,
     LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
     LLVMValueRef at = emit_add(e, emit_mul(e, row, emit_i64(e, a->q_row)), d);
     LLVMValueRef to = attn_element(a, dst, at);
-    if (!a->narrow) {
+    if (a->s.dt == DT_F32) {
         LLVMValueRef n = emit_select(e, there, emit_i64(e, width), emit_i64(e, 0));
         emit_store(e, value, to, emit_tail_mask(e, n), 4);
         return;

@@ -14,12 +14,12 @@ int64_t attn_block_queries(const AttnShape *s, int vl) {
     return MIN(lanes, (int64_t)MAX(BLOCK_QUERIES, vl));
 }
 
-int64_t attn_words(const AttnShape *s) {
-    return s->dt == DT_BF16 ? (s->dim + 1) / 2 : s->dim;
+int64_t attn_words(const AttnShape *s, bool narrow) {
+    return narrow ? (s->dim + 1) / 2 : s->dim;
 }
 
 bool attn_copies_pay(const AttnShape *s, int64_t heads, int64_t queries) {
-    return s->dt == DT_F32 && heads > 1 && s->tq >= queries;
+    return s->dt == DT_BF16 || (heads > 1 && s->tq >= queries);
 }
 
 int64_t attn_tiled_dim(const AttnShape *s) {
@@ -66,12 +66,19 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.tiles = e->tiles != TILES_NONE;
     a.tile_parts = attn_tile_parts(s);
     a.rows_in_place = a.narrow && a.tiles && s->dim % 2 == 0;
-    a.words = attn_words(s);
+    a.words = attn_words(s, a.narrow);
     a.times = a.narrow ? s->scale * M_LOG2E : 1;
     if (a.times == 0) a.times = FLT_MIN; /* so that masked scores become -inf, not NaN */
     a.parts = a.strips = 1;
     a.least = SMALL_ATTENTION;
     return a;
+}
+
+void attn_widen(Attn *a) {
+    if (!a->narrow || a->tiles || emit_has_dots(a->e)) return;
+    a->narrow = false;
+    a->words = attn_words(&a->s, false);
+    a->times = 1;
 }
 
 void attn_func(const Attn *a, const char *part, const char *sig) {
@@ -117,7 +124,7 @@ LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
 }
 
 LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
-    return emit_gep(a->e, a->narrow ? a->e->i16 : a->e->f32, ptr, index);
+    return emit_gep(a->e, a->s.dt == DT_BF16 ? a->e->i16 : a->e->f32, ptr, index);
 }
 
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
@@ -160,7 +167,7 @@ LLVMValueRef attn_score_of_none(const Attn *a) {
 }
 
 LLVMValueRef attn_exp2(const Attn *a, LLVMValueRef x) {
-    return (a->narrow ? vmath_exp2_narrow : vmath_exp2_fast)(a->e, x);
+    return (a->s.dt == DT_BF16 ? vmath_exp2_narrow : vmath_exp2_fast)(a->e, x);
 }
 
 LLVMValueRef attn_rows_begin(const Attn *a, const char *part, const char *sig, Loop *l) {

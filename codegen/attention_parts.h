@@ -19,11 +19,11 @@ typedef struct Attn {
     int64_t bq, bk, strips, q_blocks, q_row, kv_row;
     Part part;          /* what the probabilities are a part of */
     int64_t next_query; /* from the number of a probability to that of the next query */
-    bool narrow;        /* operands are bf16 */
+    bool narrow;        /* products are of pairs of bf16, else of f32 */
     bool tiles;         /* which tile registers multiply; f32 only in strips */
     int tile_parts;     /* a number in tiles is the sum of so many of bf16 */
     bool rows_in_place; /* those of keys and values, by tile registers */
-    bool copies;        /* products of f32 by fma read copies of heads */
+    bool copies;        /* products of f32 by fma read copies of heads, or of blocks */
     int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of a part */
     double times;  /* factor of a block's scores of bf16, for powers of two; else 1 */
     int64_t parts; /* of the keys; see attn_key_parts */
@@ -35,11 +35,14 @@ typedef struct Attn {
 Attn attn_of(Emit *e, const char *name, const AttnShape *s);
 /* Queries of a block: a multiple of the lanes. */
 int64_t attn_block_queries(const AttnShape *s, int vl);
-/* Words of 4 bytes of a packed row of keys or values: one of f32, or two numbers of bf16. */
-int64_t attn_words(const AttnShape *s);
+/* bf16 becomes f32 where it is copied to scratch, unless tile registers or dots (emit_has_dots)
+ * multiply it. */
+void attn_widen(Attn *a);
+/* Words of 4 bytes of a packed row of keys or values: one of f32, or (narrow) two numbers of bf16. */
+int64_t attn_words(const AttnShape *s, bool narrow);
 /* Has multiplying f32 by fma more of copies of one of so many heads, in which rows are neighbours, than
  * it costs to make them once for all queries, at least `queries`? Rows in memory that are, say, 3072
- * bytes apart meet in a quarter of the first cache. */
+ * bytes apart meet in a quarter of the first cache. Of bf16 there must be copies. */
 bool attn_copies_pay(const AttnShape *s, int64_t heads, int64_t queries);
 /* Numbers of a head as tiles have them, in rows as well as in pairs; and of how many of bf16 a
  * number there is the sum (emit_split_bf16): 1, or BF16_PARTS of f32. */

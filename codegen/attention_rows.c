@@ -6,7 +6,7 @@ LLVMValueRef attn_load_words(const Attn *a, LLVMValueRef row, LLVMValueRef w, in
     Emit *e = a->e;
     if (!a->narrow) {
         LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
-        return emit_load(e, e->vf32, attn_f32(a, row, w), mask, 4);
+        return attn_load(a, attn_element(a, row, w), mask);
     }
     LLVMValueRef at = attn_element(a, row, emit_mul(e, w, emit_i64(e, 2)));
     if (width == e->vl && a->s.dim % 2 == 0) return emit_load(e, e->vf32, at, NULL, 2);
@@ -116,7 +116,7 @@ void attn_zeros(const Attn *a, LLVMValueRef dst, LLVMValueRef from, LLVMValueRef
 
 void attn_fetch(const Attn *a, LLVMValueRef ptr, LLVMValueRef rows, int64_t row) {
     Emit *e = a->e;
-    const int64_t bytes = (a->narrow ? 2 : 4) * a->s.dim;
+    const int64_t bytes = dtype_bytes[a->s.dt] * a->s.dim;
     Loop r;
     loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
     LLVMValueRef from = attn_element(a, ptr, emit_mul(e, r.i, emit_i64(e, row)));

@@ -1,7 +1,7 @@
 /* emit.h - writing LLVM IR with explicit vectors: types, constants, counted loops with
  * carried values, masked memory access, fixed-order reductions, calls, conditions.
  * Nothing here lets LLVM reassociate: what is emitted is what is computed, so results
- * are the same bits on every host of the same vector width, tile registers apart. */
+ * are the same bits on every host of the same vector width, tile registers and dots apart. */
 #ifndef STATOR_EMIT_H
 #define STATOR_EMIT_H
 #include "base/base.h"
