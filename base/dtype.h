@@ -88,4 +88,8 @@ static inline uint16_t f32_to_narrow(DType t, float f) {
     return t == DT_F16 ? f32_to_f16(f) : f32_to_bf16(f);
 }
 
+static inline float narrow_to_f32(DType t, uint16_t bits) {
+    return t == DT_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
 #endif

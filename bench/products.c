@@ -123,6 +123,7 @@ static PairsMatmul product(int64_t m, int64_t n, int64_t k, int how, int threads
         .bias = !!(how & BIAS),
         .adds = !!(how & ADDS),
         .rounds = !(how & F32),
+        .dt = DT_BF16,
         .threads = threads,
     };
 }

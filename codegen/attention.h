@@ -8,9 +8,9 @@
 #include "codegen/rank_part.h"
 
 /* q, o: [batch, tq, heads, dim]; k, v: [batch, tk, kv_heads, dim]; lse: f32
- * [batch, tq, heads], the log of the sum of exp(scale * q k); all contiguous. Of bf16
- * the products are summed in f32; what softmax gives, and its gradient, are rounded to
- * bf16 where they are factors, and results once. Head h uses
+ * [batch, tq, heads], the log of the sum of exp(scale * q k); all contiguous. Of narrow types
+ * the products are summed in f32, and results are rounded once; where pairs of bf16 are
+ * multiplied, so is what softmax gives, and its gradient, as a factor. Head h uses
  * kv head h / (heads / kv_heads). Causal: query i sees keys k_at + j <= q_at + i, with a
  * window those of them > q_at + i - window; no block outside of that is read. Otherwise it
  * sees all tk keys. dropout: probability of
@@ -22,7 +22,7 @@ typedef struct AttnShape {
     int64_t window; /* causal: query i sees the last `window` of its keys; 0: all */
     double dropout;
     uint32_t site;
-    DType dt;    /* of q, k, v, o and their gradients: f32 or bf16; lse is f32 */
+    DType dt;    /* of q, k, v, o and their gradients: f32, bf16 or f16; lse is f32 */
     bool each;   /* q_at: i32[batch], a number for each sequence */
     bool within; /* query i of sequence b sees no key at a position below first[b, i] */
     int threads; /* that it is for: where there are fewer pieces of work than these, and for one

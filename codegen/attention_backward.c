@@ -47,7 +47,7 @@ BackwardScratch attn_backward_scratch(const Attn *a) {
 
 int64_t attn_backward_floats(const AttnShape *s, int64_t bq) {
     int64_t floats = scratch_of(s, bq, false).floats;
-    return s->dt == DT_F32 ? floats : MAX(floats, scratch_of(s, bq, true).floats);
+    return s->dt == DT_BF16 ? MAX(floats, scratch_of(s, bq, true).floats) : floats;
 }
 
 void attn_delta_emit(const Attn *a) {

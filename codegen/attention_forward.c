@@ -26,10 +26,10 @@ static bool has_room_for_values(const AttnShape *s, int64_t parts) {
 /* With 512 queries it takes 4 % longer than without copies, with 1024 6 % less. */
 enum { COPIED_QUERIES = 1024 };
 
-/* bf16 is copied block by block where copies of all keys have no room. */
+/* Narrow types are copied block by block where copies of all keys have no room. */
 static bool copies_keys(const AttnShape *s, int64_t parts) {
-    return s->dt == DT_BF16 || (has_room_for_values(s, parts) &&
-                                attn_copies_pay(s, s->kv_heads, COPIED_QUERIES));
+    return dtype_is_narrow(s->dt) || (has_room_for_values(s, parts) &&
+                                      attn_copies_pay(s, s->kv_heads, COPIED_QUERIES));
 }
 
 bool attn_copies_keys(const Attn *a) {

@@ -115,7 +115,7 @@ static void join_emit(const Attn *a, const TokenState *x) {
         LLVMValueRef mask = dim - c < attn_token_numbers(a) ? attn_token_mask(a) : NULL;
         LLVMValueRef y = emit_fmul(e, join_sums(a, x, stats, sums, c), factor);
         if (!a->narrow) {
-            emit_store(e, y, to, mask, 4);
+            attn_store(a, y, to, mask);
             continue;
         }
         LLVMValueRef odd = join_sums(a, x, stats, sums, c + e->vl);

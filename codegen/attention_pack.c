@@ -68,7 +68,7 @@ static void unpack_row(const Attn *a, LLVMValueRef value, LLVMValueRef row,
     If s; /* AVX2 has no masks for 16 bits */
     if_begin(e, &s, there);
     LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
-    emit_store_narrow(e, DT_BF16, value, to, mask);
+    emit_store_narrow(e, a->s.dt, value, to, mask);
     if_end(e, &s);
 }
 

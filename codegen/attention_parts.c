@@ -19,7 +19,7 @@ int64_t attn_words(const AttnShape *s, bool narrow) {
 }
 
 bool attn_copies_pay(const AttnShape *s, int64_t heads, int64_t queries) {
-    return s->dt == DT_BF16 || (heads > 1 && s->tq >= queries);
+    return dtype_is_narrow(s->dt) || (heads > 1 && s->tq >= queries);
 }
 
 int64_t attn_tiled_dim(const AttnShape *s) {
@@ -27,7 +27,7 @@ int64_t attn_tiled_dim(const AttnShape *s) {
 }
 
 int attn_tile_parts(const AttnShape *s) {
-    return s->dt == DT_F32 ? BF16_PARTS : 1;
+    return s->dt == DT_BF16 ? 1 : BF16_PARTS;
 }
 
 const char *attention_too_large(const AttnShape *s) {
@@ -43,7 +43,7 @@ const char *attention_too_large(const AttnShape *s) {
 }
 
 static void check_shape(const AttnShape *s) {
-    check(s->dt == DT_F32 || s->dt == DT_BF16);
+    check(s->dt == DT_F32 || dtype_is_narrow(s->dt));
     check(s->batch >= 1 && s->tq >= 1 && s->tk >= 1 && s->heads >= 1);
     check(s->kv_heads >= 1 && s->heads % s->kv_heads == 0 && s->dim >= 1);
     check(!attention_too_large(s));
@@ -124,7 +124,7 @@ LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
 }
 
 LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
-    return emit_gep(a->e, a->s.dt == DT_BF16 ? a->e->i16 : a->e->f32, ptr, index);
+    return emit_gep(a->e, dtype_is_narrow(a->s.dt) ? a->e->i16 : a->e->f32, ptr, index);
 }
 
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
@@ -167,7 +167,7 @@ LLVMValueRef attn_score_of_none(const Attn *a) {
 }
 
 LLVMValueRef attn_exp2(const Attn *a, LLVMValueRef x) {
-    return (a->s.dt == DT_BF16 ? vmath_exp2_narrow : vmath_exp2_fast)(a->e, x);
+    return (dtype_is_narrow(a->s.dt) ? vmath_exp2_narrow : vmath_exp2_fast)(a->e, x);
 }
 
 LLVMValueRef attn_rows_begin(const Attn *a, const char *part, const char *sig, Loop *l) {

@@ -42,10 +42,10 @@ void attn_widen(Attn *a);
 int64_t attn_words(const AttnShape *s, bool narrow);
 /* Has multiplying f32 by fma more of copies of one of so many heads, in which rows are neighbours, than
  * it costs to make them once for all queries, at least `queries`? Rows in memory that are, say, 3072
- * bytes apart meet in a quarter of the first cache. Of bf16 there must be copies. */
+ * bytes apart meet in a quarter of the first cache. Of narrow types there must be copies. */
 bool attn_copies_pay(const AttnShape *s, int64_t heads, int64_t queries);
 /* Numbers of a head as tiles have them, in rows as well as in pairs; and of how many of bf16 a
- * number there is the sum (emit_split_bf16): 1, or BF16_PARTS of f32. */
+ * number there is the sum (emit_split_bf16): 1, or BF16_PARTS of what is f32 there. */
 int64_t attn_tiled_dim(const AttnShape *s);
 int attn_tile_parts(const AttnShape *s);
 enum { ATTN_BLOCK_KEYS = 64 };

@@ -22,13 +22,13 @@ LLVMValueRef attn_load_words(const Attn *a, LLVMValueRef row, LLVMValueRef w, in
     return LLVMBuildBitCast(e->b, x, e->vf32, "");
 }
 
-/* vl numbers of f32 of a row from number n of the head on; `some`: there may be less. */
+/* vl numbers of a row, as f32, from number n of the head on; `some`: there may be less. */
 static LLVMValueRef load_numbers(const Attn *a, LLVMValueRef row, LLVMValueRef n,
                                  bool some) {
     Emit *e = a->e;
     LLVMValueRef left = emit_sub(e, emit_i64(e, a->s.dim), n);
     LLVMValueRef mask = some ? emit_tail_mask(e, left) : NULL;
-    return emit_load(e, e->vf32, attn_f32(a, row, n), mask, 4);
+    return attn_load(a, attn_element(a, row, n), mask);
 }
 
 void attn_tile_words(const Attn *a, LLVMValueRef row, LLVMValueRef w, int width,
@@ -89,7 +89,7 @@ void attn_pair_words(const Attn *a, const LLVMValueRef *x, LLVMValueRef *word) {
 
 LLVMValueRef attn_load_row(const Attn *a, LLVMValueRef at, LLVMValueRef mask) {
     Emit *e = a->e;
-    if (!a->narrow) return emit_load(e, e->vf32, at, mask, 4);
+    if (!a->narrow) return attn_load(a, at, mask);
     return emit_load(e, emit_vec(e->i16, e->vl), at, mask, 2);
 }
 

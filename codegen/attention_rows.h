@@ -10,7 +10,7 @@ LLVMValueRef attn_load_words(const Attn *a, LLVMValueRef row, LLVMValueRef w, in
 /* The same as tiles have them, of each part; f32 times `scale`, or NULL. */
 void attn_tile_words(const Attn *a, LLVMValueRef row, LLVMValueRef w, int width,
                      LLVMValueRef scale, LLVMValueRef *word);
-/* vl numbers of a row, as they are in memory. */
+/* vl numbers of a row: bf16 for pairs as it is in memory, else f32. */
 LLVMValueRef attn_load_row(const Attn *a, LLVMValueRef at, LLVMValueRef mask);
 /* Two vectors of them, of neighbouring rows, to pairs, of each part. */
 void attn_pair_words(const Attn *a, const LLVMValueRef *x, LLVMValueRef *word);

@@ -173,7 +173,7 @@ void attn_round_strips_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
     Loop r, c;
     const int line = (a->narrow ? 2 : 1) * TILE_SIDE;
-    const int64_t whole = a->s.dim / line * line;
+    const int64_t whole = a->s.dt == DT_F16 ? 0 : a->s.dim / line * line;
     attn_func(a, part, "ppi");
     loop_begin(e, &r, emit_i64(e, 0), emit_param(e, 2), 1, 0, NULL);
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, whole), line, 0, NULL);

@@ -25,7 +25,7 @@ static LLVMValueRef load_bits(const Attn *a, LLVMValueRef at, LLVMValueRef mask)
 static Words load_words(const Attn *a, LLVMValueRef at, LLVMValueRef mask) {
     Emit *e = a->e;
     if (a->narrow) return (Words){.pairs = emit_pairs(e, load_bits(a, at, mask))};
-    return (Words){.f32 = emit_load(e, e->vf32, at, mask, 4)};
+    return (Words){.f32 = attn_load(a, at, mask)};
 }
 
 static LLVMValueRef add_words(const Attn *a, const Words *x, const Words *y,
@@ -43,7 +43,7 @@ static void fetch(const Attn *a, LLVMValueRef at) {
 }
 
 static void fetch_numbers(const Attn *a, LLVMValueRef at, int64_t n) {
-    int64_t bytes = n * (a->narrow ? 2 : 4);
+    int64_t bytes = n * dtype_bytes[a->s.dt];
     for (int64_t i = 0; i < bytes; i += EMIT_LINE_BYTES)
         fetch(a, emit_at(a->e, a->e->i8, at, i));
 }
@@ -235,7 +235,7 @@ static void load_values(const Attn *a, LLVMValueRef at, int n, LLVMValueRef mask
         LLVMValueRef from = attn_element(a, at, emit_i64(e, i * e->vl));
         LLVMValueRef some = i + each >= n ? mask : NULL;
         if (!a->narrow) {
-            x[i] = emit_load(e, e->vf32, from, some, 4);
+            x[i] = attn_load(a, from, some);
             continue;
         }
         Pairs columns = emit_wide_pairs(e, load_bits(a, from, some));

@@ -155,10 +155,9 @@ void emit_store_as(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
 /* Of a value, or lanes, that emit_round_narrow gave or that were loaded: nothing is rounded. */
 void emit_store_rounded(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                         LLVMValueRef mask);
-/* The end of a product: adds what is there (`adds`) to a vector of f32 and stores it, rounded to
- * bf16 (`rounds`) or as it is. */
-void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
-                    bool adds, bool rounds);
+/* The end of a product: adds what is there (`adds`) to a vector of f32 and stores it as `dt`. */
+void emit_store_sum(Emit *e, DType dt, LLVMValueRef x, LLVMValueRef ptr,
+                    LLVMValueRef mask, bool adds);
 /* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16 (_both: of two
  * vectors, one behind the other), and f32 of those. */
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);

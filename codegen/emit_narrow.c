@@ -144,9 +144,8 @@ LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr) {
     return from_narrow(e, dt, emit_load(e, e->i16, ptr, NULL, 2));
 }
 
-void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
-                    bool adds, bool rounds) {
-    const DType dt = rounds ? DT_BF16 : DT_F32;
+void emit_store_sum(Emit *e, DType dt, LLVMValueRef x, LLVMValueRef ptr,
+                    LLVMValueRef mask, bool adds) {
     if (adds) x = emit_fadd(e, emit_load_as(e, dt, ptr, mask), x);
     emit_store_as(e, dt, x, ptr, mask);
 }

@@ -1,5 +1,4 @@
-/* lower_attn.c - attention ops as calls of emitted functions, one per shape. That of f16 is
- * f32's, on copies. */
+/* lower_attn.c - attention ops as calls of emitted functions, one per shape. */
 #include "codegen/attention.h"
 #include "codegen/piece.h"
 
@@ -24,7 +23,7 @@ static AttnShape attention_shape(const Op *op, int threads) {
                    .window = op_int(op, "window", 0),
                    .dropout = op_float(op, "p", 0),
                    .site = (uint32_t)op_int(op, "site", 0),
-                   .dt = dt == DT_F16 ? DT_F32 : dt,
+                   .dt = dt,
                    .each = op->in[ATTN_Q_AT]->ty.rank > 0 && !attention_is_grad(op),
                    .within = attention_is_within(op),
                    .threads = threads};
@@ -54,65 +53,36 @@ static const char *attention_function(Lower *l, const Op *op, int nparams) {
     return piece_end(l, e, "attention", nparams);
 }
 
-/* ---- copies in f32, at the beginning of the workspace ---- */
-
-static int64_t copy_bytes(const Value *v) {
-    return v->ty.dt == DT_F16 ? lower_widened_bytes(v) : 0;
-}
-
-static int64_t copies_bytes(const Op *op) {
-    int64_t bytes = 0;
-    for (int i = 0; i < op->nin; i++) bytes += copy_bytes(op->in[i]);
-    for (int i = 0; i < op->nout; i++) bytes += copy_bytes(op->out[i]);
-    return bytes;
-}
-
 typedef struct Arguments { /* of the function that is called */
     LLVMValueRef at[16];
     int n;
-    int64_t skip_bytes;
 } Arguments;
 
-static void pass(Lower *l, const Op *op, Arguments *a, const Value *v, bool read) {
-    LLVMValueRef p = lower_pointer(l, v);
-    if (copy_bytes(v)) {
-        p = lower_workspace(l, op, a->skip_bytes);
-        a->skip_bytes += copy_bytes(v);
-        if (read) lower_widened(l, v, p);
-    }
-    a->at[a->n++] = p;
+static void pass(Lower *l, Arguments *a, const Value *v) {
+    a->at[a->n++] = lower_pointer(l, v);
 }
 
-static void pass_results(Lower *l, const Op *op, Arguments *a) {
-    for (int i = 0; i < op->nout; i++) pass(l, op, a, op->out[i], false);
-}
-
-/* The results were passed from argument `first` on. */
-static void call(Lower *l, const Op *op, Arguments *a, int first) {
-    a->at[a->n++] = lower_workspace(l, op, copies_bytes(op));
-    if (attention_is_within(op)) a->at[a->n++] = lower_pointer(l, op->in[ATTN_FIRST]);
+/* Behind operands that were passed: the results, and what else there is. */
+static void call(Lower *l, const Op *op, Arguments *a) {
+    for (int i = 0; i < op->nout; i++) pass(l, a, op->out[i]);
+    a->at[a->n++] = lower_workspace(l, op, 0);
+    if (attention_is_within(op)) pass(l, a, op->in[ATTN_FIRST]);
     emit_call(l->e, attention_function(l, op, a->n), a->at, a->n);
-    for (int i = 0; i < op->nout; i++)
-        if (copy_bytes(op->out[i])) lower_rounded(l, op->out[i], a->at[first + i]);
 }
 
 static void forward(Lower *l, const Op *op) {
     Arguments a = {0};
-    for (int i = 0; i < ATTN_FIRST; i++) pass(l, op, &a, op->in[i], true);
-    const int first = a.n;
-    pass_results(l, op, &a);
-    call(l, op, &a, first);
+    for (int i = 0; i < ATTN_FIRST; i++) pass(l, &a, op->in[i]);
+    call(l, op, &a);
 }
 
 /* Forward's results and their gradients come before the operands listed here. */
 static void backward(Lower *l, const Op *op) {
     Arguments a = {0};
-    for (int i = 0; i < 3; i++) pass(l, op, &a, op->in[i], true);
-    for (int i = 3; i; i--) pass(l, op, &a, op->in[op->nin - i], true);
-    for (int i = ATTN_Q_AT; i <= ATTN_RNG; i++) pass(l, op, &a, op->in[i], true);
-    const int first = a.n;
-    pass_results(l, op, &a);
-    call(l, op, &a, first);
+    for (int i = 0; i < 3; i++) pass(l, &a, op->in[i]);
+    for (int i = 3; i; i--) pass(l, &a, op->in[op->nin - i]);
+    for (int i = ATTN_Q_AT; i <= ATTN_RNG; i++) pass(l, &a, op->in[i]);
+    call(l, op, &a);
 }
 
 void lower_attention(Lower *l, const Op *op) {
@@ -137,6 +107,6 @@ void lower_attention_within_grad(Lower *l, const Op *op) {
 
 int64_t lower_attention_workspace(Lower *l, const Op *op) {
     AttnShape s = attention_shape(op, l->threads);
-    return copies_bytes(op) + (int64_t)attention_workspace_bytes(
-                                  &s, attention_is_grad(op), l->threads, l->vl);
+    return (int64_t)attention_workspace_bytes(&s, attention_is_grad(op), l->threads,
+                                              l->vl);
 }

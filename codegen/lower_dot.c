@@ -92,14 +92,14 @@ bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape) {
     if (!dtype_is_narrow(op->in[0]->ty.dt))
         return !dtype_is_narrow(op->out[0]->ty.dt) &&
                !(bias && dtype_is_narrow(bias->ty.dt));
-    bool there = factor == DT_BF16 &&
-                 product_code_make(shape, product_rule, l->vl, &code, why, sizeof why);
-    if (there) dnnl_matmul_free(code.matmul);
-    return there;
+    if (!product_code_make(shape, product_rule, l->vl, &code, why, sizeof why))
+        return false;
+    dnnl_matmul_free(code.matmul);
+    return true;
 }
 
-/* Its index in the table; makes it if it is new. None is of f16: where it is, it is f32 on
- * copies. */
+/* Its index in the table; makes it if it is new. Where there is no code for narrow types it is f32's,
+ * on copies. */
 static int product_of(Lower *l, const Op *op) {
     for (int i = 0; i < l->nproducts; i++) {
         if (l->product[i].op == op) return i;

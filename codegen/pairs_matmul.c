@@ -36,6 +36,10 @@ bool pairs_matmul_takes(const PairsMatmul *s) {
            s->n > 0 && s->k > 0;
 }
 
+static DType c_type(const PairsMatmul *s) {
+    return s->rounds ? s->dt : DT_F32;
+}
+
 static int64_t per_word(const PairsMatmul *s) {
     return s->dots ? 2 : 1;
 }
@@ -104,10 +108,10 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     Pairs2d p = {.s = s,
                  .parts = 1,
                  .per_word = per_word(s),
-                 .number_bytes = s->wide ? 4 : 2,
+                 .number_bytes = dtype_bytes[s->dt],
                  .words = divided_up(s->k, per_word(s)),
                  .block_words = words_of(s)};
-    bool as_words = s->wide || (s->dots && s->k % 2 == 0 && s->a_m % 2 == 0);
+    bool as_words = s->dt == DT_F32 || (s->dots && s->k % 2 == 0 && s->a_m % 2 == 0);
     p.packs_a = s->a_k != 1 || !as_words;
     p.panel = panel_of(s, vl, p.packs_a);
     p.panels = divided_up(s->n, p.panel);
@@ -153,7 +157,7 @@ typedef struct Block {
 static LLVMValueRef c_at(const Block *b, LLVMValueRef r, LLVMValueRef j) {
     Emit *e = b->p->e;
     LLVMValueRef row = emit_mul(e, emit_add(e, b->i, r), emit_i64(e, b->p->s->c_m));
-    return emit_gep(e, b->p->s->rounds ? e->i16 : e->f32, b->c,
+    return emit_gep(e, dtype_is_narrow(c_type(b->p->s)) ? e->i16 : e->f32, b->c,
                     emit_add(e, row, emit_add(e, b->j, j)));
 }
 
@@ -184,7 +188,7 @@ static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef strip) {
 
 static void fetch_c(const Block *b, const GemmBlock *at) {
     Emit *e = b->p->e;
-    const int64_t each = b->p->s->rounds ? 2 : 4,
+    const int64_t each = dtype_bytes[c_type(b->p->s)],
                   bytes = (int64_t)at->vecs * e->vl * each;
     LLVMValueRef c = c_at(b, at->i, at->j);
     for (int r = 0; r < at->rows; r++)
@@ -220,7 +224,7 @@ static void write_c(const Block *b, LLVMValueRef x, LLVMValueRef to, LLVMValueRe
     if (past)
         emit_stream(e, x, to);
     else
-        emit_store_sum(e, x, to, mask, s->adds, s->rounds);
+        emit_store_sum(e, c_type(s), x, to, mask, s->adds);
 }
 
 static void tile_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x,
@@ -394,9 +398,8 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
 }
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
-    check(s->wide ? !s->tiles || e->tiles != TILES_NONE
-                  : s->tiles == (e->tiles != TILES_NONE));
-    check(!s->dots || (!s->wide && !s->tiles && emit_has_dots(e)));
+    check(!s->tiles || (e->tiles != TILES_NONE && s->dt != DT_F16));
+    check(!s->dots || (s->dt == DT_BF16 && !s->tiles && emit_has_dots(e)));
     if (s->tiles) {
         tiles_matmul_emit(e, name, s);
         return;

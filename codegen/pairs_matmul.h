@@ -1,11 +1,11 @@
-/* pairs_matmul.h - our own matrix products of bf16 and of f32, from matrices in memory: packing
+/* pairs_matmul.h - our own matrix products of bf16, f16 and f32, from matrices in memory: packing
  * and blocks around gemm.h, which has the CPU's units for bf16 and their equivalents. */
 #ifndef STATOR_PAIRS_MATMUL_H
 #define STATOR_PAIRS_MATMUL_H
 #include "codegen/emit.h"
 
-/* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are bf16, or f32 with C too; the bias
- * is f32, C f32 or bf16. They are taken in words of 4 bytes: pairs of bf16, neighbours in k, or
+/* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are of one type; the bias
+ * is f32, C f32 or of that type. They are taken in words of 4 bytes: pairs of bf16, neighbours in k, or
  * numbers in f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at
  * l * b_k + j * b_n, C[i][j] at i * c_m + j.
  * By tile registers f32 is multiplied as sums of BF16_PARTS numbers of bf16, which is about as
@@ -14,16 +14,15 @@
 typedef struct PairsMatmul {
     int64_t m, n, k, a_m, a_k, b_k, b_n, c_m;
     int bias, adds; /* yes or no; adds: to what C holds */
-    int rounds;     /* C is bf16 */
+    int rounds;     /* C is of the type of A and B, else f32 */
     int threads;
     /* Blocks: rows of A, and words of k, at most; 0: as the rule has them. The order of sums
      * follows from block_words. */
     int block_rows, block_words;
-    int wide;  /* yes: A and B are f32 */
-    int tiles; /* yes: the CPU's tile registers multiply */
-    /* Of bf16 without tiles: yes: an instruction multiplies pairs (emit_has_dots); no: numbers
-     * become f32 where they are packed. */
-    int dots;
+    DType dt;  /* of A and B: DT_F32, DT_BF16 or DT_F16 */
+    int tiles; /* yes: the CPU's tile registers multiply; not f16 */
+    int dots; /* yes: an instruction multiplies pairs of bf16 (emit_has_dots); narrow numbers that
+                * neither multiplies become f32 where they are packed */
 } PairsMatmul;
 
 /* Is there code for such a product? Each factor needs one unit stride. */

@@ -6,7 +6,7 @@
 enum { PACK_TILES = 4 };
 
 LLVMTypeRef pairs_number_type(const Pairs2d *p) {
-    return p->s->wide ? p->e->f32 : p->e->i16;
+    return p->number_bytes == 4 ? p->e->f32 : p->e->i16;
 }
 
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i) {
@@ -49,7 +49,7 @@ static void words_of_f32(const Pairs2d *p, const LLVMValueRef *x, bool along,
 
 /* vl numbers as f32. */
 static LLVMValueRef numbers_at(const Pairs2d *p, LLVMValueRef at, LLVMValueRef mask) {
-    return emit_load_as(p->e, p->s->wide ? DT_F32 : DT_BF16, at, mask);
+    return emit_load_as(p->e, p->s->dt, at, mask);
 }
 
 /* The same from number `first` of a row on; those from k on (tail) are 0. */
@@ -67,7 +67,7 @@ static void row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w, bool t
                       LLVMValueRef *word) {
     Emit *e = p->e;
     LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), mask = NULL;
-    if (p->s->wide || p->per_word == 1) {
+    if (p->parts > 1 || p->per_word == 1) {
         LLVMValueRef next = emit_add(e, first, emit_i64(e, e->vl));
         LLVMValueRef x[2] = {f32_from(p, row, first, tail)};
         if (p->parts > 1) {
@@ -98,7 +98,7 @@ static void column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
                          int64_t row_stride, LLVMValueRef j, LLVMValueRef mask,
                          LLVMValueRef *word) {
     Emit *e = p->e;
-    const int width = p->s->wide ? 4 : 2;
+    const int width = (int)p->number_bytes;
     LLVMTypeRef number = pairs_number_type(p), numbers = emit_vec(number, e->vl);
     LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), x[2];
     if (p->per_word == 1) {

@@ -59,6 +59,12 @@ const char *product_shape_text(Arena *mem, const ProductShape *s) {
     return t.s;
 }
 
+/* Factors of one type, and a result of that type or f32. */
+static bool takes_types(DType factor, DType result) {
+    bool known = factor == DT_F32 || dtype_is_narrow(factor);
+    return known && (result == DT_F32 || result == factor);
+}
+
 /* A few rows with any matrix: what there is to gain is to read that at the speed of memory, for
  * which oneDNN has no code. */
 static bool rows_make(const ProductShape *s, ProductCode *code) {
@@ -66,8 +72,7 @@ static bool rows_make(const ProductShape *s, ProductCode *code) {
     if (c->rank != 2 || c->dim[0] > ROWS_MATMUL_MOST) return false;
     int64_t m = c->dim[0], n = c->dim[1], k = a->dim[1];
     DType dt = a->dtype, to = c->dtype;
-    if (dt != DT_F32 && dt != DT_BF16) return false;
-    if (to != DT_F32 && (to != DT_BF16 || dt != DT_BF16)) return false;
+    if (!takes_types(dt, to)) return false;
     if (s->bias.rank && s->bias.dtype != DT_F32) return false;
     if ((k > 1 && a->stride[1] != 1) || (n > 1 && c->stride[1] != 1)) return false;
     RowsMatmul rows = {.m = m,
@@ -78,8 +83,8 @@ static bool rows_make(const ProductShape *s, ProductCode *code) {
                        .b_n = n > 1 ? b->stride[1] : 1,
                        .c_m = m > 1 ? c->stride[0] : n,
                        .threads = s->threads,
-                       .narrow = dt == DT_BF16,
-                       .rounds = to == DT_BF16,
+                       .dt = dt,
+                       .rounds = dtype_is_narrow(to),
                        .bias = s->bias.rank > 0,
                        .adds = s->adds};
     if (!rows_matmul_takes(&rows)) return false;
@@ -92,9 +97,9 @@ static bool rows_make(const ProductShape *s, ProductCode *code) {
  * with factors and result transposed. */
 static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *code) {
     const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
-    bool wide = a->dtype == DT_F32 && c->dtype == DT_F32;
-    bool narrow = a->dtype == DT_BF16 && (c->dtype == DT_F32 || c->dtype == DT_BF16);
-    if ((!narrow && !wide) || c->rank != 2) return false;
+    const DType dt = a->dtype;
+    if (!takes_types(dt, c->dtype) || c->rank != 2) return false;
+    if (dt == DT_F16 && s->tiles) return false; /* as f32 it goes through them */
     if (s->bias.rank && s->bias.dtype != DT_F32) return false;
     bool swapped = c->dim[1] > 1 && c->stride[1] != 1;
     if (swapped && (s->bias.rank || c->stride[0] != 1)) return false;
@@ -112,13 +117,13 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
                                     .c_m = m > 1 ? c->stride[row] : n,
                                     .bias = s->bias.rank > 0,
                                     .adds = s->adds,
-                                    .rounds = c->dtype == DT_BF16,
+                                    .rounds = dtype_is_narrow(c->dtype),
                                     .threads = s->threads,
                                     .block_rows = form ? form->rows : 0,
                                     .block_words = form ? form->words : 0,
-                                    .wide = wide,
+                                    .dt = dt,
                                     .tiles = s->tiles,
-                                    .dots = s->dots && narrow && !s->tiles};
+                                    .dots = s->dots && dt == DT_BF16 && !s->tiles};
     return pairs_matmul_takes(&code->own.pairs);
 }
 
@@ -130,7 +135,7 @@ enum { OWN_LEAST = 1 << 22 };
  * little: it has 0.1 to 0.95 of our speed below 1024 rows, and 0.95 to 1.1 above. */
 static bool rule_is_own(const ProductShape *s, int vl) {
     const DnnlDesc *a = &s->a, *c = &s->c;
-    if (a->dtype == DT_BF16) return true;
+    if (dtype_is_narrow(a->dtype)) return true;
     double work = (double)a->dim[a->rank - 1];
     for (int i = 0; i < c->rank; i++) work *= (double)c->dim[i];
     return (vl < 16 || s->tiles) && work >= OWN_LEAST;

@@ -5,7 +5,7 @@
  *                 sums[group][tile] += A[group][block] B[block][tile]
  *     C = the sums of the parts in order (+ bias) (+ C)
  * So each row of B is read from one end of the tile to the other, and the next block's are fetched
- * meanwhile. bf16 is taken in pairs of rows, whose numbers are put side by side in registers. */
+ * meanwhile. f16 becomes f32 where it is loaded; bf16 is taken in pairs of rows, whose numbers are put side by side in registers. */
 #include "codegen/rows_along_n.h"
 
 enum {
@@ -92,7 +92,7 @@ static void load_b(const Rows *r, const Block *b, LLVMValueRef row, LLVMValueRef
                    Pairs *to) {
     Emit *e = r->e;
     if (r->deep == 1) {
-        to->first = emit_load(e, e->vf32, row, mask, 4);
+        to->first = emit_load_as(e, r->s->dt, row, mask);
         return;
     }
     LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
@@ -324,7 +324,7 @@ void rows_widen_emit(const Rows *r, LLVMValueRef a, LLVMValueRef ws) {
     LLVMValueRef left = emit_sub(e, emit_i64(e, r->s->k), c.i);
     LLVMValueRef mask = r->s->k % e->vl ? emit_tail_mask(e, left) : NULL;
     LLVMValueRef from = emit_gep(e, e->i16, a, emit_plus(e, c.i, i.i, r->s->a_m));
-    emit_store(e, emit_load_narrow(e, DT_BF16, from, mask),
+    emit_store(e, emit_load_narrow(e, r->s->dt, from, mask),
                emit_gep(e, e->f32, ws, emit_plus(e, c.i, i.i, r->wide_row)), NULL, 4);
     loop_end(e, &c, NULL);
     loop_end(e, &i, NULL);

@@ -24,14 +24,14 @@ int64_t rows_matmul_workspace_bytes(const RowsMatmul *s, int vl) {
     return rows_of(s, vl).bytes;
 }
 
-/* vl words of a row of A or a column of B, from place l of k on: numbers, or pairs. */
+/* vl words of a row of A or a column of B, from place l of k on: numbers as f32, or pairs. */
 static LLVMValueRef load_words(const Rows *r, LLVMValueRef row, LLVMValueRef l,
                                bool tail) {
     Emit *e = r->e;
     LLVMValueRef at = emit_gep(e, rows_element(r), row, l);
     LLVMValueRef left = emit_sub(e, emit_i64(e, r->s->k), l);
-    if (!r->s->narrow)
-        return emit_load(e, e->vf32, at, tail ? emit_tail_mask(e, left) : NULL, 4);
+    if (!r->pairs)
+        return emit_load_as(e, r->s->dt, at, tail ? emit_tail_mask(e, left) : NULL);
     LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
     LLVMValueRef mask = tail ? emit_halves_mask(e, left) : NULL;
     return LLVMBuildBitCast(e->b, emit_load(e, halves, at, mask, 2), e->vi32, "");
@@ -46,7 +46,7 @@ typedef struct Group {
 /* How far ahead a column is fetched, in numbers. Several groups of rows go through the same
  * columns: each fetches some of the next ones. */
 static int64_t numbers_ahead(const Rows *r, int64_t groups) {
-    int64_t bytes = r->s->narrow ? 2 : 4, ahead = AHEAD_BYTES / bytes;
+    int64_t ahead = AHEAD_BYTES / dtype_bytes[r->s->dt];
     return groups == 1 ? ahead : round_up(ahead, r->s->b_n);
 }
 
@@ -54,13 +54,12 @@ static int64_t numbers_ahead(const Rows *r, int64_t groups) {
 static void add_words(const Rows *r, const Group *g, LLVMValueRef l, bool tail,
                       LLVMValueRef *sum) {
     Emit *e = r->e;
-    bool narrow = r->s->narrow;
     int64_t groups = divided_up(r->s->m, r->rows), nth = g->i0 / r->rows;
     LLVMValueRef b[16];
     Pairs pairs[16];
     for (int64_t c = 0; c < g->columns; c++) {
         b[c] = load_words(r, g->column[c], l, tail);
-        if (narrow) pairs[c] = emit_pairs(e, b[c]);
+        if (r->pairs) pairs[c] = emit_pairs(e, b[c]);
         if (tail || c % groups != nth) continue;
         LLVMValueRef at = emit_gep(e, rows_element(r), g->column[c], l);
         rows_fetch(r, emit_at(e, rows_element(r), at, numbers_ahead(r, groups)));
@@ -69,11 +68,11 @@ static void add_words(const Rows *r, const Group *g, LLVMValueRef l, bool tail,
         LLVMValueRef row = emit_at(e, rows_element(r), g->a, (g->i0 + i) * r->s->a_m);
         LLVMValueRef x = load_words(r, row, l, tail);
         Pairs p = {0};
-        if (narrow) p = emit_pairs(e, x);
+        if (r->pairs) p = emit_pairs(e, x);
         for (int64_t c = 0; c < g->columns; c++) {
             LLVMValueRef *to = &sum[i * g->columns + c];
-            *to = narrow ? emit_dot_pairs(e, &p, &pairs[c], *to)
-                         : emit_fma(e, x, b[c], *to);
+            *to = r->pairs ? emit_dot_pairs(e, &p, &pairs[c], *to)
+                           : emit_fma(e, x, b[c], *to);
         }
     }
 }
@@ -110,7 +109,7 @@ static void add_lanes(const Rows *r, const Group *g, LLVMValueRef tile, LLVMValu
 static void group(const Rows *r, const Group *g, LLVMValueRef tile, LLVMValueRef t) {
     const RowsMatmul *s = r->s;
     Emit *e = r->e;
-    int64_t step = e->vl * (s->narrow ? 2 : 1), whole = s->k / step * step;
+    int64_t step = e->vl * (r->pairs ? 2 : 1), whole = s->k / step * step;
     int n = (int)(g->rows * g->columns);
     LLVMValueRef sum[ROWS_SUMS];
     Loop l;

@@ -11,8 +11,8 @@
 typedef struct RowsMatmul {
     int64_t m, n, k, a_m, b_k, b_n, c_m;
     int64_t threads;
-    int narrow;     /* A and B are bf16, else f32 */
-    int rounds;     /* C is bf16, else f32 */
+    DType dt;       /* of A and B: DT_F32, DT_BF16 or DT_F16 */
+    int rounds;     /* C is of that type, else f32 */
     int bias, adds; /* yes or no; adds: to what C holds */
 } RowsMatmul;
 

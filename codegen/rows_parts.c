@@ -39,22 +39,23 @@ static void cut_along_n(Rows *r, int vl) {
     r->block = MIN(BLOCK_MOST, numbers / r->rows / r->deep * r->deep);
     r->sums_row = round_up(s->n, unit) + LINE_FLOATS;
     r->wide_row = round_up(s->k, vl);
-    r->a_bytes = s->narrow ? align_up(s->m * r->wide_row * 4) : 0;
+    r->a_bytes = dtype_is_narrow(s->dt) ? align_up(s->m * r->wide_row * 4) : 0;
     r->bytes = r->a_bytes + align_up(r->parts * s->m * r->sums_row * 4);
 }
 
 bool rows_widen(const Rows *r) {
-    return r->s->narrow && !emit_has_dots(r->e);
+    return dtype_is_narrow(r->s->dt) && !(r->pairs && emit_has_dots(r->e));
 }
 
 Rows rows_of(const RowsMatmul *s, int vl) {
     Rows r = {.s = s, .along_n = s->b_n == 1 && (s->n > 1 || s->b_k != 1)};
-    r.deep = s->narrow ? 2 : 1;
+    r.pairs = s->dt == DT_BF16;
+    r.deep = r.pairs ? 2 : 1;
     if (r.along_n) {
         cut_along_n(&r, vl);
         return r;
     }
-    int64_t sums = rows_sums(vl), a_bytes = s->m * s->k * (s->narrow ? 2 : 4);
+    int64_t sums = rows_sums(vl), a_bytes = s->m * s->k * dtype_bytes[s->dt];
     int64_t most = a_bytes > NEAR_BYTES ? MIN(FAR_ROWS, sums / 3) : sums / 3;
     r.rows = divided_up(s->m, divided_up(s->m, most));
     r.item = vl;
@@ -67,7 +68,7 @@ Rows rows_of(const RowsMatmul *s, int vl) {
 }
 
 LLVMTypeRef rows_element(const Rows *r) {
-    return r->s->narrow ? r->e->i16 : r->e->f32;
+    return dtype_is_narrow(r->s->dt) ? r->e->i16 : r->e->f32;
 }
 
 void rows_fetch(const Rows *r, LLVMValueRef at) {
@@ -78,14 +79,15 @@ void rows_write(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,
                 LLVMValueRef x, LLVMValueRef mask) {
     const RowsMatmul *s = r->s;
     Emit *e = r->e;
-    LLVMTypeRef type = s->rounds ? e->i16 : e->f32;
+    const DType dt = s->rounds ? s->dt : DT_F32;
+    LLVMTypeRef type = dtype_is_narrow(dt) ? e->i16 : e->f32;
     LLVMValueRef to =
         emit_gep(e, type, emit_slot(r->e, ctx, SLOT_C), emit_plus(e, j, i, s->c_m));
     if (s->bias) {
         LLVMValueRef at = emit_gep(e, e->f32, emit_slot(r->e, ctx, SLOT_BIAS), j);
         x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
     }
-    emit_store_sum(e, x, to, mask, s->adds, s->rounds);
+    emit_store_sum(e, dt, x, to, mask, s->adds);
 }
 
 LLVMValueRef rows_body(const Rows *r, const char *part) {

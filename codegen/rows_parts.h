@@ -14,8 +14,9 @@ typedef struct Rows {
     const RowsMatmul *s;
     const char *name;
     bool along_n;
-    int64_t deep;                     /* along n: rows of B that are multiplied
+    int64_t deep; /* along n: rows of B that are multiplied
                                          at a time: pairs of bf16 */
+    bool pairs;   /* of bf16, taken as words; others are taken as f32 */
     int64_t parts, part, tiles, tile; /* along n: of k, of columns */
     int64_t block;                    /* along n: rows of B at a time */
     int64_t sums_row;                 /* floats from row to row of sums */
@@ -30,7 +31,7 @@ enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, SLOTS };
 
 /* How the product is cut, for lanes of vl; `e` and `name` are left to the caller. */
 Rows rows_of(const RowsMatmul *s, int vl);
-/* Along n: A is copied as f32 to the start of the workspace. */
+/* Along n, of narrow types but for dots: A is copied as f32 to the start of the workspace. */
 bool rows_widen(const Rows *r);
 
 /* Of A and B. */

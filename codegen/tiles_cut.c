@@ -24,7 +24,7 @@ enum {
 };
 
 static int64_t parts_of(const PairsMatmul *s) {
-    return s->wide ? BF16_PARTS : 1;
+    return s->dt == DT_F32 ? BF16_PARTS : 1;
 }
 
 /* Do rows of A for all of k stay in the second cache? */
@@ -202,7 +202,7 @@ Tiles2d tiles_of(const PairsMatmul *s) {
                        .tiles = true,
                        .parts = (int)parts_of(s),
                        .per_word = 2,
-                       .number_bytes = s->wide ? 4 : 2,
+                       .number_bytes = dtype_bytes[s->dt],
                        .words = divided_up(s->k, 2),
                        .block_words = words_of(s)}};
     cut_panels(&t);

@@ -1,7 +1,8 @@
-/* attention_bf16.c - emitted attention of bf16, forward and backward, against the plain
+/* attention_bf16.c - emitted attention of bf16, and of f16, forward and backward, against the plain
  * formulas in double, with a bound for each element: a factor that is rounded to bf16 is
- * off by at most 2^-8 of it, so a sum by 2^-8 of the sum of its terms' sizes, and so is
+ * off by at most 2^-8 of it (of f16 no factor is rounded, and results by 2^-11), so a sum by 2^-8 of the sum of its terms' sizes, and so is
  * the result that is rounded; sums in f32 add little. Guards stand round all buffers. */
+#include "base/dtype.h"
 #include "base/rng.h"
 #include "codegen/attention.h"
 #include "jitted.h"
@@ -15,19 +16,23 @@ typedef void (*Backward)(const uint16_t *q, const uint16_t *k, const uint16_t *v
                          uint16_t *dq, uint16_t *dk, uint16_t *dv, void *work,
                          const int32_t *first);
 
+/* The type of a case's numbers, and how far from one of them what is rounded to it may be. */
+static DType type = DT_BF16;
+static double half_ulp = 0x1p-8;
+
+static void type_set(DType t) {
+    type = t;
+    half_ulp = t == DT_F16 ? 0x1p-11 : 0x1p-8;
+}
+
 static double of_bits(uint16_t h) {
-    uint32_t u = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &u, 4);
-    return (double)f;
+    return (double)narrow_to_f32(type, h);
 }
 
 /* Cut off, which is as good as rounded for numbers drawn at random. */
 static uint16_t to_bits(double x) {
     float f = (float)x;
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    return (uint16_t)(u >> 16);
+    return type == DT_F16 ? f32_to_f16(f) : (uint16_t)(f32_bits(f) >> 16);
 }
 
 enum { GUARD = 64, MARK = 0x4a5b, NOT_A_NUMBER = 0x7fc0 };
@@ -124,8 +129,7 @@ typedef struct Want {
     double *o, *lse, *dq, *dk, *dv, *o_off, *dq_off, *dk_off, *dv_off;
 } Want;
 
-enum { NARROW_BITS = 8 };
-static const double half_ulp = 1.0 / (1 << NARROW_BITS), single = 8e-6;
+static const double single = 8e-6;
 
 static bool sees(const Data *d, int64_t b, int64_t i, int64_t j) {
     if (d->s.within && d->k_at + j < d->first[b * d->s.tq + i]) return false;
@@ -198,6 +202,7 @@ static void near(const Data *d, const char *what, const uint16_t *got, const dou
     guards_check(got, 2 * n, what);
     for (int64_t i = 0; i < n; i++) {
         double x = of_bits(got[i]), bound = 1.01 * off[i] + half_ulp * fabs(want[i]);
+        if (type == DT_F16) bound += 0x1p-25; /* of subnormal numbers */
         if (fabs(x - want[i]) <= bound + 1e-12) continue;
         test_fail(__FILE__, __LINE__,
                   "%s[%lld] is %g, wanted %g +- %g (tq %d tk %d heads %d/%d dim %d)",
@@ -282,7 +287,7 @@ static AttnShape shape(int64_t tq, int64_t tk, int64_t heads, int64_t kv_heads,
                        .scale = 1 / sqrt((double)dim),
                        .causal = true,
                        .site = 9,
-                       .dt = DT_BF16};
+                       .dt = type};
 }
 
 static const int dims[] = {16, 50, 64, 80, 96, 128, 256, 33, 1};
@@ -293,6 +298,7 @@ enum { CASES = ARRAY_LEN(dims) * ARRAY_LEN(sizes) * ARRAY_LEN(sizes) };
 /* Case n has the sizes of its number, and features that change from case to case. */
 static void run_case(int n, int vl, Way way) {
     int dim = dims[n % ARRAY_LEN(dims)], q = n / ARRAY_LEN(dims);
+    type_set(n % 10 == 2 || n % 10 == 5 ? DT_F16 : DT_BF16);
     AttnShape s = shape(sizes[q % ARRAY_LEN(sizes)], sizes[q / ARRAY_LEN(sizes)],
                         n % 3 ? 2 : 1, n % 3 == 1 ? 2 : 1, dim);
     s.batch = 1 + n % 2;

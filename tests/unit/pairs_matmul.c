@@ -1,4 +1,4 @@
-/* pairs_matmul.c (test) - generated products of bf16 and of f32 against sums in double, also by
+/* pairs_matmul.c (test) - generated products of bf16, f16 and f32 against sums in double, also by
  * tile registers: all orders of factors, sizes with every kind of rest, several blocks,
  * threads, addends. What no matrix owns is NaN before and must be as before after. */
 #include "codegen/pairs_matmul.h"
@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "codegen/rt_call.h"
 #include "jitted.h"
+#include "numbers.h"
 #include "runtime/core/rt.h"
 
 typedef void (*Product)(const void *a, const void *b, const float *bias, void *c,
@@ -14,32 +15,28 @@ typedef void (*Product)(const void *a, const void *b, const float *bias, void *c
 enum { PAD = 3, GUARD = 32 };
 
 typedef struct Matrix {
-    void *at; /* bf16, or f32 */
-    bool wide;
+    void *at;
+    DType dt;
     int64_t row, col; /* strides */
 } Matrix;
 
 /* rows x cols numbers, along rows or (across) columns; lines have PAD more, which are NaN. */
-static Matrix matrix_new(Arena *mem, int64_t rows, int64_t cols, bool wide, bool across,
+static Matrix matrix_new(Arena *mem, int64_t rows, int64_t cols, DType dt, bool across,
                          int pad, uint64_t salt) {
     int64_t lines = across ? cols : rows, length = (across ? rows : cols) + pad;
-    float *numbers = NEW_ARRAY(mem, float, (size_t)(lines * length));
-    uint16_t *narrow = NEW_ARRAY(mem, uint16_t, (size_t)(lines * length));
-    Matrix m = {wide ? (void *)numbers : narrow, wide, length, 1};
+    void *at = arena_alloc(mem, (size_t)(lines * length) * dtype_bytes[dt]);
+    Matrix m = {at, dt, length, 1};
     if (across) m.row = 1, m.col = length;
     for (int64_t i = 0; i < lines * length; i++) {
         bool inside = i % length < length - pad;
         double x = inside ? 2 * rng_uniform(3, salt, (uint64_t)i) - 1 : NAN;
-        numbers[i] = (float)x;
-        narrow[i] = f32_to_bf16((float)x);
+        set_number(dt, at, i, (float)x);
     }
     return m;
 }
 
 static double element(const Matrix *m, int64_t i, int64_t j) {
-    int64_t at = i * m->row + j * m->col;
-    return m->wide ? ((const float *)m->at)[at]
-                   : bf16_to_f32(((const uint16_t *)m->at)[at]);
+    return number_at(m->dt, m->at, i * m->row + j * m->col);
 }
 
 /* All with lanes of 16: dots, and tile registers, emulated in vectors or by the CPU's
@@ -68,15 +65,8 @@ static Product product_make(const PairsMatmul *s, int vl) {
     return (Product)(uintptr_t)jit_lookup(j, "product");
 }
 
-static double number_at(const PairsMatmul *s, const void *c, int64_t i) {
-    return s->rounds ? bf16_to_f32(((const uint16_t *)c)[i]) : ((const float *)c)[i];
-}
-
-static void set_number(const PairsMatmul *s, void *c, int64_t i, float v) {
-    if (s->rounds)
-        ((uint16_t *)c)[i] = f32_to_bf16(v);
-    else
-        ((float *)c)[i] = v;
+static DType c_type(const PairsMatmul *s) {
+    return s->rounds ? s->dt : DT_F32;
 }
 
 static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *b,
@@ -94,27 +84,29 @@ static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *
             int64_t at = GUARD + i * s->c_m + j;
             if (s->bias) sum += bias[j], size += fabs(bias[j]);
             if (s->adds)
-                sum += number_at(s, old, at), size += fabs(number_at(s, old, at));
-            double bound = size * (double)(s->k + 4) * 0x1p-24 +
-                           (s->rounds ? fabs(sum) * 0x1p-8 : 0);
-            if (!(fabs(number_at(s, c, at) - sum) <= bound))
+                sum += number_at(c_type(s), old, at),
+                    size += fabs(number_at(c_type(s), old, at));
+            double got = number_at(c_type(s), c, at);
+            double bound =
+                size * (double)(s->k + 4) * 0x1p-24 + number_rounding(c_type(s), sum);
+            if (!(fabs(got - sum) <= bound))
                 test_fail(__FILE__, __LINE__,
                           "%lld x %lld x %lld, element %lld, %lld: %g, wanted %g",
                           (long long)s->m, (long long)s->n, (long long)s->k, (long long)i,
-                          (long long)j, number_at(s, c, at), sum);
+                          (long long)j, got, sum);
         }
 }
 
-enum { ROUNDS = 16, WIDE = 32, SHIFTED = 64 };
+enum { ROUNDS = 16, WIDE = 32, SHIFTED = 64, HALF = 128 };
 
-/* form: bits 0, 1: A, B across; 2: bias, 3: adds; ROUNDS, or WIDE; SHIFTED: C does not begin with a
- * line. Blocks: 0, the rule's. */
+/* form: bits 0, 1: A, B across; 2: bias, 3: adds; ROUNDS, or WIDE (f32), HALF (f16), else bf16; SHIFTED: C does not
+ * begin with a line. Blocks: 0, the rule's. */
 static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int threads,
                        int vl, int block_rows, int block_words) {
     Arena *mem = arena_new();
-    bool f32 = form & WIDE;
-    Matrix a = matrix_new(mem, m, k, f32, form & 1, pad, 1);
-    Matrix b = matrix_new(mem, k, n, f32, form & 2, pad, 2);
+    DType dt = form & WIDE ? DT_F32 : form & HALF ? DT_F16 : DT_BF16;
+    Matrix a = matrix_new(mem, m, k, dt, form & 1, pad, 1);
+    Matrix b = matrix_new(mem, k, n, dt, form & 2, pad, 2);
     PairsMatmul s = {m,
                      n,
                      k,
@@ -125,32 +117,34 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
                      n + pad,
                      !!(form & 4),
                      !!(form & 8),
-                     form & ROUNDS && !f32,
+                     form & ROUNDS && dt != DT_F32,
                      threads,
                      block_rows,
                      block_words,
-                     f32,
+                     dt,
                      .tiles = vl >= EMULATED,
-                     .dots = vl == DOTS && !f32};
+                     .dots = vl == DOTS && dt == DT_BF16};
     EXPECT(pairs_matmul_takes(&s));
     int64_t count = m * s.c_m + 2 * GUARD;
     int64_t bytes = pairs_matmul_workspace_bytes(&s, lanes(vl));
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
     /* C begins with a line, as GUARD numbers are whole ones, or a number behind one */
     char *lines = aligned_alloc(64, (size_t)align_up((count + 1) * 4));
-    void *c = lines + (form & SHIFTED ? s.rounds ? 2 : 4 : 0);
+    void *c = lines + (form & SHIFTED ? dtype_bytes[c_type(&s)] : 0);
     void *old = arena_alloc(mem, (size_t)count * 4);
     for (int64_t j = 0; j < n; j++) bias[j] = (float)(j % 7) - 3;
-    for (int64_t i = 0; i < count; i++) set_number(&s, old, i, (float)(i % 5) - 2);
+    for (int64_t i = 0; i < count; i++)
+        set_number(c_type(&s), old, i, (float)(i % 5) - 2);
     memcpy(c, old, (size_t)count * 4);
     char *ws = aligned_alloc(64, (size_t)align_up(bytes + 64));
     memset(ws, 0xff, (size_t)bytes + 64);
-    product_make(&s, vl)(a.at, b.at, bias, (char *)c + GUARD * (s.rounds ? 2 : 4), ws);
+    product_make(&s, vl)(a.at, b.at, bias, (char *)c + GUARD * dtype_bytes[c_type(&s)],
+                         ws);
     expect_product(&s, &a, &b, bias, old, c);
     for (int64_t i = 0; i < count; i++) {
         int64_t at = i - GUARD;
         bool mine = at >= 0 && at < m * s.c_m && at % s.c_m < n;
-        if (!mine) EXPECT(number_at(&s, c, i) == number_at(&s, old, i));
+        if (!mine) EXPECT(number_at(c_type(&s), c, i) == number_at(c_type(&s), old, i));
     }
     for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
     free(ws);
@@ -169,7 +163,8 @@ static void all_forms(int vl) {
     int n = 0, step = vl >= EMULATED ? 1 : target_case_step(lanes(vl)),
         others = test_long() ? 3 : 5;
     for (int i = 0; i < ARRAY_LEN(size); i++)
-        for (int form = 0; form < WIDE + 16; form++, n++) {
+        for (int x = 0; x < (vl < EMULATED ? 80 : 48); x++, n++) {
+            int form = x < WIDE + 16 ? x : x - WIDE - 16 + HALF;
             if (n % (i ? others * step : step)) continue; /* other ones for every size */
             int pad = form % 2 ? PAD : PAD + 1;
             try_one(size[i][0], size[i][1], size[i][2], form, pad, 1 + form % 3, vl);
@@ -310,6 +305,8 @@ TEST(blocks_that_are_asked_for) {
 TEST(one_of_each_order) {
     for (int form = 0; form < 4; form++) try_one(20, 70, 34, form | ROUNDS, 2, 2, 8);
     for (int form = 0; form < 4; form++) try_one(20, 70, 35, form | WIDE, 3, 2, 8);
+    for (int form = 0; form < 4; form++)
+        try_one(20, 70, 35, form | HALF | ROUNDS, 3, 2, 8);
 }
 
 /* ---- f32 by tile registers, as sums of three numbers of bf16 ---- */
@@ -326,7 +323,7 @@ static void f32_product(const float *a, const float *b, float *c, int64_t m, int
                      .b_n = 1,
                      .c_m = n,
                      .threads = 1,
-                     .wide = 1,
+                     .dt = DT_F32,
                      .tiles = vl >= EMULATED};
     char *ws = aligned_alloc(
         64, (size_t)align_up(pairs_matmul_workspace_bytes(&s, lanes(vl)) + 1));

@@ -1,11 +1,12 @@
 /* rows_matmul.c (test) - generated products of a few rows against sums in double: both orders
- * of the matrix, numbers of rows, sizes with every kind of rest, threads, addends, f32 and bf16.
+ * of the matrix, numbers of rows, sizes with every kind of rest, threads, addends, f32, bf16 and f16.
  * What no matrix owns is NaN before and must be as before after; and a row has the same bits
  * whatever the rows beside it. */
 #include "codegen/rows_matmul.h"
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "jitted.h"
+#include "numbers.h"
 #include "runtime/core/rt.h"
 
 typedef void (*Product)(const void *a, const void *b, const float *bias, void *c,
@@ -13,25 +14,14 @@ typedef void (*Product)(const void *a, const void *b, const float *bias, void *c
 
 enum { PAD = 3, GUARD = 32 };
 
-static double number_at(bool narrow, const void *at, int64_t i) {
-    return narrow ? bf16_to_f32(((const uint16_t *)at)[i]) : ((const float *)at)[i];
-}
-
-static void set_number(bool narrow, void *at, int64_t i, float v) {
-    if (narrow)
-        ((uint16_t *)at)[i] = f32_to_bf16(v);
-    else
-        ((float *)at)[i] = v;
-}
-
 /* lines of `length` numbers and PAD that are NaN */
-static void *lines_new(Arena *mem, bool narrow, int64_t lines, int64_t length,
+static void *lines_new(Arena *mem, DType dt, int64_t lines, int64_t length,
                        uint64_t salt) {
     int64_t row = length + PAD;
     void *at = arena_alloc(mem, (size_t)(lines * row * 4));
     for (int64_t i = 0; i < lines * row; i++)
         set_number(
-            narrow, at, i,
+            dt, at, i,
             i % row >= length ? NAN : (float)(2 * rng_uniform(3, salt, (uint64_t)i) - 1));
     return at;
 }
@@ -75,21 +65,24 @@ typedef struct Case {
     int64_t count; /* of numbers of C, guards included */
 } Case;
 
+static DType c_type(const RowsMatmul *s) {
+    return s->rounds ? s->dt : DT_F32;
+}
+
 static void expect_element(const Case *x, int64_t i, int64_t j) {
     const RowsMatmul *s = &x->s;
     double sum = 0, size = 0;
     for (int64_t l = 0; l < s->k; l++) {
-        double p = number_at(s->narrow, x->a, i * s->a_m + l) *
-                   number_at(s->narrow, x->b, l * s->b_k + j * s->b_n);
+        double p = number_at(s->dt, x->a, i * s->a_m + l) *
+                   number_at(s->dt, x->b, l * s->b_k + j * s->b_n);
         sum += p;
         size += fabs(p);
     }
     int64_t at = GUARD + i * s->c_m + j;
-    double old = number_at(s->rounds, x->old, at), got = number_at(s->rounds, x->c, at);
+    double old = number_at(c_type(s), x->old, at), got = number_at(c_type(s), x->c, at);
     if (s->bias) sum += x->bias[j], size += fabs(x->bias[j]);
     if (s->adds) sum += old, size += fabs(old);
-    double bound =
-        size * (double)(s->k + 4) * 0x1p-24 + (s->rounds ? fabs(sum) * 0x1p-8 : 0);
+    double bound = size * (double)(s->k + 4) * 0x1p-24 + number_rounding(c_type(s), sum);
     if (!(fabs(got - sum) <= bound))
         test_fail(__FILE__, __LINE__,
                   "%lld x %lld x %lld, element %lld, %lld: %g, wanted %g",
@@ -97,10 +90,13 @@ static void expect_element(const Case *x, int64_t i, int64_t j) {
                   (long long)j, got, sum);
 }
 
-/* form: bit 0: B along k, 1: bf16, 2: bias, 3: adds, 4: rounds (of bf16). */
+enum { BF16 = 2, ROUNDS = 16, F16 = 32 };
+
+/* form: bit 0: B along k, 2: bias, 3: adds; BF16 or F16, else f32; ROUNDS: those. */
 static Case run_one(Arena *mem, int64_t m, int64_t n, int64_t k, int form, int threads,
                     int vl) {
-    bool along_k = form & 1, narrow = form & 2;
+    bool along_k = form & 1;
+    DType dt = form & F16 ? DT_F16 : form & BF16 ? DT_BF16 : DT_F32;
     Case x = {.s = {.m = m,
                     .n = n,
                     .k = k,
@@ -109,26 +105,27 @@ static Case run_one(Arena *mem, int64_t m, int64_t n, int64_t k, int form, int t
                     .b_n = along_k ? k + PAD : 1,
                     .c_m = n + PAD,
                     .threads = threads,
-                    .narrow = narrow,
-                    .rounds = narrow && (form & 16),
+                    .dt = dt,
+                    .rounds = dtype_is_narrow(dt) && (form & ROUNDS),
                     .bias = !!(form & 4),
                     .adds = !!(form & 8)}};
     const RowsMatmul *s = &x.s;
     EXPECT(rows_matmul_takes(s));
-    x.a = lines_new(mem, narrow, m, k, 1);
-    x.b = lines_new(mem, narrow, along_k ? n : k, along_k ? k : n, 2);
+    x.a = lines_new(mem, dt, m, k, 1);
+    x.b = lines_new(mem, dt, along_k ? n : k, along_k ? k : n, 2);
     x.count = m * s->c_m + 2 * GUARD;
     x.bias = NEW_ARRAY(mem, float, (size_t)n);
     x.c = arena_alloc(mem, (size_t)x.count * 4);
     x.old = arena_alloc(mem, (size_t)x.count * 4);
     for (int64_t j = 0; j < n; j++) x.bias[j] = (float)(j % 7) - 3;
     for (int64_t i = 0; i < x.count; i++)
-        set_number(s->rounds, x.old, i, (float)(i % 5) - 2);
+        set_number(c_type(s), x.old, i, (float)(i % 5) - 2);
     memcpy(x.c, x.old, (size_t)x.count * 4);
     int64_t bytes = rows_matmul_workspace_bytes(s, MIN(vl, 16));
     char *ws = aligned_alloc(64, (size_t)align_up(bytes + 64));
     memset(ws, 0xff, (size_t)bytes + 64);
-    product_make(s, vl)(x.a, x.b, x.bias, (char *)x.c + GUARD * (s->rounds ? 2 : 4), ws);
+    product_make(s, vl)(x.a, x.b, x.bias, (char *)x.c + GUARD * dtype_bytes[c_type(s)],
+                        ws);
     for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
     free(ws);
     return x;
@@ -143,7 +140,7 @@ static void try_one(int64_t m, int64_t n, int64_t k, int form, int threads, int 
         int64_t at = i - GUARD, row = x.s.c_m;
         bool mine = at >= 0 && at < m * row && at % row < n;
         if (!mine)
-            EXPECT(number_at(x.s.rounds, x.c, i) == number_at(x.s.rounds, x.old, i));
+            EXPECT(number_at(c_type(&x.s), x.c, i) == number_at(c_type(&x.s), x.old, i));
     }
     arena_free(mem);
 }
@@ -155,7 +152,8 @@ static void all_forms(int vl) {
                                       {8, 210, 900}, {12, 70, 1100}};
     int n = 0;
     for (int i = 0; i < ARRAY_LEN(size); i++)
-        for (int form = 0; form < 32; form++, n++) {
+        for (int form = 0; form < F16 + 32; form++, n++) {
+            if (form & F16 && form & BF16) continue;
             if (n % 3 && i) continue; /* every third, other ones for every size */
             try_one(size[i][0], size[i][1], size[i][2], form, 1 + n % 4, vl);
         }
@@ -188,7 +186,9 @@ TEST_LIMIT(narrow, 120) {
 }
 
 TEST(one_of_each_kind) {
-    for (int form = 0; form < 4; form++) try_one(3, 70, 34, form | 16, 2, 8);
+    for (int form = 0; form < 4; form++) try_one(3, 70, 34, form | ROUNDS, 2, 8);
+    try_one(3, 70, 34, F16, 2, 8);
+    try_one(3, 70, 34, F16 | ROUNDS | 1, 2, 8);
 }
 
 /* bf16 along the columns: an odd number of rows of B, which has no pair for the last one, and
@@ -228,7 +228,7 @@ TEST(rows_are_independent) {
     static const int rows[] = {2, 8, 16}, sums[] = {150, 1700};
     for (int n = 0; n < 8; n++) {
         Arena *mem = arena_new();
-        int form = n % 4, k = sums[n / 4];
+        int form = n % 2 | (n % 4 > 1 ? BF16 : n > 4 ? F16 : 0), k = sums[n / 4];
         Case one = run_one(mem, 1, N, k, form, 3, 8);
         for (int i = 0; i < ARRAY_LEN(rows); i++) {
             Case many = run_one(mem, rows[i], N, k, form, 3, 8);
