@@ -11,8 +11,8 @@ static bool draws(const Make *k) {
 /* ---- the layer ---- */
 
 static Type cache_type(const Make *k) {
-    return TYPE(k->shape.bf16_caches ? DT_BF16 : DT_F32, k->shape.batch,
-                k->shape.cache_len, k->s->kv_heads, k->s->head_dim);
+    return TYPE(k->shape.caches, k->shape.batch, k->shape.cache_len, k->s->kv_heads,
+                k->s->head_dim);
 }
 
 /* A row for each position, or each token where they have their own. */

@@ -113,8 +113,8 @@ typedef struct ModelShape {
     int64_t cache_len;  /* MODEL_PREDICT: rows of the caches, at least seq */
     bool ring; /* they have the last keys of a window alone: cache_len = window. A run of
                   several tokens begins the texts, at offset 0 */
-    bool bf16_caches; /* they are bf16: for products of such numbers (pass narrow), which
-                           round what they read of them anyhow */
+    DType caches; /* their type: DT_F32, or that of products of narrow numbers (pass narrow),
+                     which round what they read of them anyhow */
     /* training on packed documents: */
     bool own_positions; /* positions come with the batch, i32[B,T], not 0, 1, 2, ... */
     bool documents; /* so does attends_from, i32[B,T]: the first key a query may see */

@@ -29,7 +29,7 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
                         .seq = rows,
                         .cache_len = kept,
                         .ring = kept < tokens,
-                        .bf16_caches = o->narrow == DT_BF16,
+                        .caches = o->narrow,
                         .vocab_rows = strategy_vocab(strategy, s)};
     Module *m = model_build(mem, s, shape, MODEL_PREDICT);
     strategy_apply(strategy, s, m, o);

@@ -260,9 +260,9 @@ static double measure_peak(const Train *t, const char **unit) {
 /* Products of f16, and of bf16 on a CPU that has no unit for them, are f32's. */
 static void say_no_unit(const Train *t, const char *unit) {
     if (t->scales_loss)
-        report_say(t,
-                   "note: products of float16 are computed in float32 on this CPU: they "
-                   "take longer than those of float32; bfloat16 has units on many CPUs");
+        report_say(
+            t, "note: products of float16 run on float32's units here, and take about as "
+               "long; bfloat16 has faster ones on many CPUs");
     if (t->job.cfg->model_compute_dtype != FLOAT_BF16 || strcmp(unit, "FMA")) return;
     report_say(
         t, "note: no unit of this CPU (AMX, AVX512-BF16) is faster at bfloat16 than at "
