@@ -113,7 +113,8 @@ typedef struct ModelShape {
     int64_t cache_len;  /* MODEL_PREDICT: rows of the caches, at least seq */
     bool ring; /* they have the last keys of a window alone: cache_len = window. A run of
                   several tokens begins the texts, at offset 0 */
-    DType caches; /* their type: DT_F32, or that of products of narrow numbers (pass narrow),
+    DType
+        caches; /* their type: DT_F32, or that of products of narrow numbers (pass narrow),
                      which round what they read of them anyhow */
     /* training on packed documents: */
     bool own_positions; /* positions come with the batch, i32[B,T], not 0, 1, 2, ... */
