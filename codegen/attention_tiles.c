@@ -156,10 +156,10 @@ static void round_strips_line(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
     Emit *e = a->e;
     LLVMValueRef line = emit_load(e, e->vf32, in_strips(a, r, c), NULL, 4);
     LLVMValueRef to = attn_memory_at(a, emit_param(e, 1), r, c, a->kv_row);
-    if (a->narrow) {
+    if (dtype_is_narrow(a->s.dt)) {
         LLVMValueRef next = emit_add(e, c, emit_i64(e, TILE_SIDE));
         next = emit_load(e, e->vf32, in_strips(a, r, next), NULL, 4);
-        line = emit_to_bf16_both(e, line, next);
+        line = emit_to_narrow_both(e, a->s.dt, line, next);
     }
     If begins;
     if_begin(e, &begins, emit_begins_line(e, to));
@@ -172,8 +172,8 @@ static void round_strips_line(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
 void attn_round_strips_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
     Loop r, c;
-    const int line = (a->narrow ? 2 : 1) * TILE_SIDE;
-    const int64_t whole = a->s.dt == DT_F16 ? 0 : a->s.dim / line * line;
+    const int line = EMIT_LINE_BYTES / dtype_bytes[a->s.dt];
+    const int64_t whole = a->s.dim / line * line;
     attn_func(a, part, "ppi");
     loop_begin(e, &r, emit_i64(e, 0), emit_param(e, 2), 1, 0, NULL);
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, whole), line, 0, NULL);

@@ -161,6 +161,8 @@ void emit_store_sum(Emit *e, DType dt, LLVMValueRef x, LLVMValueRef ptr,
 /* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16 (_both: of two
  * vectors, one behind the other), and f32 of those. */
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);
+LLVMValueRef emit_to_narrow_both(Emit *e, DType dt, LLVMValueRef first,
+                                 LLVMValueRef second);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_to_bf16_both(Emit *e, LLVMValueRef first, LLVMValueRef second);
 LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);

@@ -110,6 +110,12 @@ static LLVMValueRef from_narrow(Emit *e, DType dt, LLVMValueRef bits) {
     return dt == DT_F16 ? from_f16(e, bits) : emit_from_bf16(e, bits);
 }
 
+LLVMValueRef emit_to_narrow_both(Emit *e, DType dt, LLVMValueRef first,
+                                 LLVMValueRef second) {
+    if (dt == DT_BF16) return emit_to_bf16_both(e, first, second);
+    return emit_join(e, to_narrow(e, dt, first), to_narrow(e, dt, second));
+}
+
 LLVMValueRef emit_load_narrow(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef mask) {
     return from_narrow(e, dt, emit_load(e, emit_vec(e->i16, e->vl), ptr, mask, 2));
 }

@@ -398,7 +398,7 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
 }
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
-    check(!s->tiles || (e->tiles != TILES_NONE && s->dt != DT_F16));
+    check(!s->tiles || e->tiles != TILES_NONE);
     check(!s->dots || (s->dt == DT_BF16 && !s->tiles && emit_has_dots(e)));
     if (s->tiles) {
         tiles_matmul_emit(e, name, s);

@@ -5,12 +5,12 @@
 #include "codegen/emit.h"
 
 /* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are of one type; the bias
- * is f32, C f32 or of that type. They are taken in words of 4 bytes: pairs of bf16, neighbours in k, or
- * numbers in f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at
+ * is f32, C f32 or of that type. They are taken in words of 4 bytes: pairs of bf16,
+ * neighbours in k, or numbers in f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at
  * l * b_k + j * b_n, C[i][j] at i * c_m + j.
- * By tile registers f32 is multiplied as sums of BF16_PARTS numbers of bf16, which is about as
- * exact as fma but for numbers below 2^-110, whose last parts count as 0; infinities times more
- * than 256 may be NaN. */
+ * By tile registers numbers of f32 and f16 are multiplied as sums of BF16_PARTS numbers of bf16,
+ * which is about as exact as fma but for numbers below 2^-110, whose last parts count as 0;
+ * infinities times more than 256 may be NaN. */
 typedef struct PairsMatmul {
     int64_t m, n, k, a_m, a_k, b_k, b_n, c_m;
     int bias, adds; /* yes or no; adds: to what C holds */
@@ -20,7 +20,7 @@ typedef struct PairsMatmul {
      * follows from block_words. */
     int block_rows, block_words;
     DType dt;  /* of A and B: DT_F32, DT_BF16 or DT_F16 */
-    int tiles; /* yes: the CPU's tile registers multiply; not f16 */
+    int tiles; /* yes: the CPU's tile registers multiply */
     int dots; /* yes: an instruction multiplies pairs of bf16 (emit_has_dots); narrow numbers that
                 * neither multiplies become f32 where they are packed */
 } PairsMatmul;

@@ -114,9 +114,11 @@ static void column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
     LLVMValueRef row[] = {first, second};
     for (int i = 0; i < 2; i++) {
         LLVMValueRef at = emit_plus(e, j, row[i], row_stride);
-        x[i] = emit_load(e, numbers, emit_gep(e, number, base, at), mask, width);
+        at = emit_gep(e, number, base, at);
+        x[i] = p->parts > 1 ? numbers_at(p, at, mask)
+                            : emit_load(e, numbers, at, mask, width);
     }
-    if (there) x[1] = emit_select(e, there, x[1], LLVMConstNull(numbers));
+    if (there) x[1] = emit_select(e, there, x[1], LLVMConstNull(LLVMTypeOf(x[1])));
     if (p->parts > 1)
         words_of_f32(p, x, false, word);
     else

@@ -99,7 +99,6 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
     const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
     const DType dt = a->dtype;
     if (!takes_types(dt, c->dtype) || c->rank != 2) return false;
-    if (dt == DT_F16 && s->tiles) return false; /* as f32 it goes through them */
     if (s->bias.rank && s->bias.dtype != DT_F32) return false;
     bool swapped = c->dim[1] > 1 && c->stride[1] != 1;
     if (swapped && (s->bias.rank || c->stride[0] != 1)) return false;

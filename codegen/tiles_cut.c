@@ -24,7 +24,7 @@ enum {
 };
 
 static int64_t parts_of(const PairsMatmul *s) {
-    return s->dt == DT_F32 ? BF16_PARTS : 1;
+    return s->dt == DT_BF16 ? 1 : BF16_PARTS;
 }
 
 /* Do rows of A for all of k stay in the second cache? */

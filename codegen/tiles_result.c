@@ -105,14 +105,15 @@ static LLVMValueRef columns_there(const TilesBlock *b, LLVMValueRef j) {
     return emit_tail_mask(e, emit_sub(e, emit_i64(e, n), emit_add(e, b->j, j)));
 }
 
-/* Column j of a row of the block, a line of bf16 or two of f32, past the caches. */
+/* Column j of a row of the block, a line of narrow numbers or two of f32, past the caches. */
 static void stream_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                        const LLVMValueRef *x) {
     Emit *e = b->t->p.e;
     LLVMValueRef next = emit_add(e, j, emit_i64(e, TILE_SIDE));
     LLVMValueRef y[] = {with_bias(b, x[0], j, NULL), with_bias(b, x[1], next, NULL)};
     if (b->t->p.s->rounds) {
-        emit_stream(e, emit_to_bf16_both(e, y[0], y[1]), c_at(b, row, j));
+        LLVMValueRef line = emit_to_narrow_both(e, b->t->p.s->dt, y[0], y[1]);
+        emit_stream(e, line, c_at(b, row, j));
         return;
     }
     emit_stream(e, y[0], c_at(b, row, j));
@@ -209,7 +210,8 @@ static void take_lines(const TilesBlock *b, RowLines *r, LLVMValueRef row, LLVMV
     wait = emit_gep(e, e->i8, b->waiting, wait);
     r->line[0] = emit_load(e, type, wait, NULL, EMIT_LINE_BYTES);
     if (s->rounds) {
-        r->line[1] = LLVMBuildBitCast(e->b, emit_to_bf16_both(e, y[0], y[1]), type, "");
+        LLVMValueRef line = emit_to_narrow_both(e, s->dt, y[0], y[1]);
+        r->line[1] = LLVMBuildBitCast(e->b, line, type, "");
     } else {
         r->line[1] = y[0];
         r->line[2] = y[1];

@@ -163,7 +163,7 @@ static void all_forms(int vl) {
     int n = 0, step = vl >= EMULATED ? 1 : target_case_step(lanes(vl)),
         others = test_long() ? 3 : 5;
     for (int i = 0; i < ARRAY_LEN(size); i++)
-        for (int x = 0; x < (vl < EMULATED ? 80 : 48); x++, n++) {
+        for (int x = 0; x < WIDE + 48; x++, n++) {
             int form = x < WIDE + 16 ? x : x - WIDE - 16 + HALF;
             if (n % (i ? others * step : step)) continue; /* other ones for every size */
             int pad = form % 2 ? PAD : PAD + 1;
@@ -256,13 +256,14 @@ TEST_LABEL_OF(tile_blocks, SLOW);
 TEST_LABEL_OF(tile_blocks, RELEASED);
 TEST(tile_blocks) {
     static const int64_t size[][3] = {{70, 96, 150}, {100, 300, 70}, {40, 560, 100}};
-    static const int how[] = {ROUNDS, 4, 8, 8 | ROUNDS, 4 | ROUNDS, WIDE | 4, WIDE | 8};
-    for (int n = 0; n < 84; n++) {
+    static const int how[] = {ROUNDS,   4,        8,        8 | ROUNDS,       4 | ROUNDS,
+                              WIDE | 4, WIDE | 8, HALF | 8, HALF | 4 | ROUNDS};
+    for (int n = 0; n < 108; n++) {
         const int64_t *z = size[n % 3];
         int64_t to_line = n % 2 ? 0 : round_up(z[1], 32) - z[1];
-        try_blocks(z[0], z[1], z[2], n / 2 % 4 | how[n % 7], (int)(to_line + n % 2),
-                   1 + n / 3 % 3, EMULATED, n % 4 ? 32 * (n / 6 % 3) : 0,
-                   n % 7 ? 16 * (n % 4) : 0);
+        try_blocks(z[0], z[1], z[2], n / 2 % 4 | how[n % ARRAY_LEN(how)],
+                   (int)(to_line + n % 2), 1 + n / 3 % 3, EMULATED,
+                   n % 4 ? 32 * (n / 6 % 3) : 0, n % 7 ? 16 * (n % 4) : 0);
     }
 }
 
