@@ -19,6 +19,7 @@ typedef struct Loader {
     ConfigState *state;
     const char *chain[MAX_INCLUDES]; /* files being read, outermost first */
     int depth, files;
+    int whole;     /* files that are read to their end */
     bool includes; /* base_config is allowed */
 } Loader;
 
@@ -52,7 +53,7 @@ static void check_twice(const Setting *old, const char *name, const YamlNode *va
 
 static void layer_set(Layer *l, int k, const char *name, const YamlNode *value) {
     check_twice(&l->items[k], name, value);
-    l->items[k] = (Setting){yaml_is_null(value) ? NULL : value, name, true};
+    l->items[k] = (Setting){yaml_is_null(value) ? NULL : value, name, true, 0};
     l->seen[k] = true;
 }
 
@@ -260,7 +261,9 @@ static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
     read_section(ld, own, plain_sections(ld, root, list), "", NULL);
     if (list) read_callbacks(ld, own, callbacks);
     mark_sections(own, root);
+    ld->whole++;
     for (int k = 0; k < N_KEYS; k++) {
+        own->items[k].height = ld->whole;
         bool cleared = own->replaces_callbacks && is_callback(k);
         if (own->items[k].set || cleared) out->items[k] = own->items[k];
         out->seen[k] |= own->seen[k];
@@ -410,7 +413,9 @@ static void set_flag(ConfigState *s, const char *path, const char *value, Source
     if (!yaml_utf8_valid(value)) fail_at(EXIT_CONFIG, at, NULL, "--%s: not UTF-8", path);
     if (at.text) at.col = (int)strlen(path) + 4;
     const YamlNode *node = flag_value(s->mem, &key_table[k], value, at);
-    s->settings[k] = (Setting){yaml_is_null(node) ? NULL : node, path, true};
+    int height = !strcmp(at.file, config_search_file) ? HEIGHT_SEARCHED : HEIGHT_FLAG;
+    if (!config_of_flag(at)) height = 1; /* of another program's file */
+    s->settings[k] = (Setting){yaml_is_null(node) ? NULL : node, path, true, height};
 }
 
 enum { FROM = '\x01' }; /* begins the word of config_flag_from; no argument has it */

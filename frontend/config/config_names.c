@@ -25,8 +25,7 @@ static const char *const names[][MOST_NAMES] = {
 #define FIRST  PC "num_layers_in_first_pipeline_stage"
 #define LAST   PC "num_layers_in_last_pipeline_stage"
 
-/* Keys that say one thing in different words: `over` goes over `under` where a flag says it, and a
- * file, or a file and one of its base files. */
+/* Keys that say one thing in different words: `over` goes over `under` where it is higher. */
 static const struct {
     const char *over, *under;
 } other_words[] = {
@@ -87,14 +86,7 @@ static void take_back(Config *cfg, int k) {
     key_store_text(cfg->state->mem, &key_table[k], key_table[k].def, cfg);
 }
 
-/* A file, a search and the command line: each has its way over those before it. */
-static int authority(const Config *cfg, const char *path) {
-    SourcePos at = config_where(cfg, path);
-    if (!config_of_flag(at)) return 0;
-    return strcmp(at.file, config_search_file) ? 2 : 1;
-}
-
-/* A level asks for shards: over a file that wants none, where it is a flag. */
+/* A level asks for shards: over what wants none and has less to say. */
 static void displace_refused_shards(Config *cfg) {
     const char *const *name = names[row_of(SHARD)];
     if (!config_given(cfg, LEVEL) ||
@@ -102,7 +94,7 @@ static void displace_refused_shards(Config *cfg) {
         return;
     for (int k = 0; k < MOST_NAMES && name[k]; k++)
         if (config_given(cfg, name[k]) && !config_wants_shards(cfg) &&
-            authority(cfg, name[k]) < authority(cfg, LEVEL))
+            config_height(cfg, name[k]) < config_height(cfg, LEVEL))
             take_back(cfg, key_find(name[k]));
 }
 

@@ -124,10 +124,7 @@ const char *config_memory_limit(const Config *cfg) {
 }
 
 int config_height(const Config *cfg, const char *path) {
-    const char *file = cfg->state->file;
-    SourcePos at = config_where(cfg, path);
-    if (config_of_flag(at)) return 2;
-    return !file || !strcmp(at.file, file);
+    return cfg->state->settings[known(path)].height;
 }
 
 _Noreturn void config_refuse(const Config *cfg, const char *path, const char *other,

@@ -9,6 +9,7 @@ typedef struct Setting {
     const YamlNode *value;
     const char *name; /* path as written: an alias or the key's own */
     bool set;
+    int height; /* config_height */
 } Setting;
 
 /* A mistake that was found; others may follow. */
@@ -91,8 +92,10 @@ void config_note_idle(Config *cfg);
  * itself where it is the only one. */
 const char *config_first_name(const char *path);
 bool config_by_flag(const Config *cfg, const char *path);
-/* Where a key is given. 2: a flag, 1: the file that was asked for, 0: one of its base files. */
+/* Where a key is given: what has its way over others is higher. Base files count 1, 2, ... in their
+ * order, each above its own bases; then the file that was asked for, what a search chooses, flags. */
 int config_height(const Config *cfg, const char *path);
+enum { HEIGHT_SEARCHED = 1 << 20, HEIGHT_FLAG };
 /* A flag takes the place of what a file says of the same thing under another name or in other words,
  * and a file that of what its base files say: that is not given any more. To be called when values
  * are stored and nothing is derived from them. */

@@ -96,6 +96,54 @@ TEST(flags_and_files_go_over_what_is_said_in_other_words) {
                 "warmup_ratio is given together with warmup_steps");
 }
 
+/* What a file says goes over its bases in other words too, in whatever is built on it, and a later
+ * base over an earlier one. */
+TEST(files_on_files_keep_their_order) {
+    static const char *const of[][4] = {
+        {"lr_schedule: {learning_rate: 2e-3}", "optimizer: {learning_rate: 1e-4}",
+         "lr_schedule.learning_rate", "0.0001"},
+        {"runner_config: {batch_size: 16}", "train_dataset: {batch_size: 4}",
+         "runner_config.batch_size", "4"},
+        {"runner_config: {gradient_accumulation_steps: 4}",
+         "parallel_config: {micro_batch_num: 2}", MICRO, "2"},
+        {"lr_schedule: {warmup_ratio: 0.5}", "lr_schedule: {warmup_steps: 10}",
+         "lr_schedule.warmup_steps", "10"},
+        {"optimizer: {beta1: 0.8}", "optimizer: {betas: [0.7, 0.9]}", "optimizer.beta1",
+         "0.7"},
+        {"model: {model_config: {type: GPT2Config}}",
+         "model: {arch: {type: LlamaForCausalLM}}", "model.model_config.type",
+         "LlamaConfig"},
+        {"model: {model_config: {tie_word_embeddings: True}}",
+         "model: {model_config: {untie_embeddings_and_output_weights: True}}",
+         "model.model_config.tie_word_embeddings", "False"},
+        {"parallel_config: {data_parallel: 2, optimizer_shard: True}",
+         "parallel: {enable_parallel_optimizer: False}",
+         "parallel_config.optimizer_shard", "False"}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        Arena *a = arena_new();
+        write_file("base.yaml", of[i][0]);
+        write_file("own.yaml", of[i][1]);
+        write_file("over.yaml", arena_printf(a, "base_config: base.yaml\n%s", of[i][1]));
+        const char *all[] = {
+            write_file("two.yaml", "base_config: over.yaml\n"),
+            write_file("three.yaml", "base_config: [two.yaml]\nseed: 3\n"),
+            write_file("both.yaml", "base_config: [base.yaml, own.yaml]\n")};
+        for (int k = 0; k < ARRAY_LEN(all); k++) {
+            Config *cfg = config_load(a, all[k], 0, NULL);
+            test_at("%s, %d", of[i][1], k);
+            EXPECT_STR(config_value(cfg, a, of[i][2]), of[i][3]);
+        }
+        arena_free(a);
+    }
+    write_file("base.yaml",
+               "parallel_config: {data_parallel: 2, optimizer_shard: False}");
+    write_file("over.yaml",
+               "base_config: base.yaml\nparallel: {parallel_optimizer_config: "
+               "{optimizer_level: level3}}\n");
+    const char *top = write_file("two.yaml", "base_config: over.yaml\n");
+    EXPECT(config_wants_shards(config_load(arena_new(), top, 0, NULL)));
+}
+
 /* What has no effect takes nobody's place. */
 TEST(with_stages_micro_batches_are_those_of_the_file) {
     static const char staged[] =
