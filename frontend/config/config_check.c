@@ -1,5 +1,6 @@
 /* config_check.c - combinations of values that make no sense. */
 #include "frontend/config/config_state.h"
+#include "frontend/config/data_open.h"
 
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
@@ -29,12 +30,16 @@ static void check_heads(const Config *c) {
                       "hidden_size must be a multiple of num_heads",
                       "%lld heads do not divide hidden_size %lld", heads, h);
     if (c->model_position_embedding_type == POSITION_ROPE && !config_has_source(c) &&
-        turned % 2)
-        config_refuse(
-            c, config_given(c, MODEL "head_dim") ? MODEL "head_dim" : MODEL "num_heads",
-            MODEL "hidden_size", "rotary positions turn pairs of numbers",
-            "of a head's %lld numbers rotary positions turn %lld, an odd number", width,
-            turned);
+        (turned % 2 || !turned))
+        config_refuse(c,
+                      config_given(c, MODEL "rotary_percent") ? MODEL "rotary_percent"
+                      : config_given(c, MODEL "head_dim")     ? MODEL "head_dim"
+                                                              : MODEL "num_heads",
+                      MODEL "hidden_size",
+                      "rotary positions turn pairs of numbers; position_embedding_type "
+                      "none has none",
+                      "of a head's %lld numbers rotary positions turn %lld", width,
+                      turned);
 }
 
 static void check_kv_heads(const Config *c) {
@@ -301,6 +306,10 @@ static void check_resume(const Config *cfg) {
         config_refuse(cfg, "resume", NULL, "auto, never or a folder", "resume is empty");
 }
 
+static void check_split(const Config *cfg) {
+    data_split_text(cfg->state->mem, cfg);
+}
+
 static void check_shards(const Config *cfg) {
     config_check_agree(cfg, "parallel.enable_parallel_optimizer",
                        "parallel_config.optimizer_shard");
@@ -321,7 +330,7 @@ static void (*const checks[])(const Config *) = {
     check_rates,        check_first_rate, check_ratio,         check_warmup,
     check_wsd,          check_profile,    check_loss_scale,    check_decay,
     check_documents,    check_mindrecord, check_parallel_mode, check_resume,
-    check_shards,       check_micro,      check_behind_norms};
+    check_shards,       check_micro,      check_behind_norms,  check_split};
 
 typedef struct Check {
     const Config *cfg;

@@ -371,6 +371,28 @@ void config_read_text(ConfigState *s, const char *name, const char *text, size_t
 
 /* Flags. */
 
+/* What is read from a flag's text stands where the flag is. */
+static void place_at(YamlNode *node, SourcePos at) {
+    node->at = at;
+    for (int i = 0; node->kind == NODE_LIST && i < node->n; i++)
+        place_at(node->items[i], at);
+}
+
+/* A mistake in it is told where the flag is. */
+static YamlNode *parse_list(Arena *a, const Key *key, const char *text, SourcePos at) {
+    static const char before[] = "error: ";
+    Catch c;
+    if (CATCH(c)) {
+        YamlNode *node = yaml_parse(a, at.file, text, strlen(text));
+        catch_end(&c);
+        return node;
+    }
+    const char *what = strstr(c.message, before);
+    what = what ? what + sizeof before - 1 : c.message;
+    fail_at(c.code, at, "a,b or [a, b]; an entry with signs of YAML in quotes: ['a: b']",
+            "%s: %.*s", key->path, (int)strcspn(what, "\n"), what);
+}
+
 /* Value of a flag as a node; lists may be written a,b or [a, b]. */
 static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
                                   SourcePos at) {
@@ -378,8 +400,8 @@ static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
     bool list = key->kind == KIND_IntList || key->kind == KIND_TextList;
     if (!list || yaml_is_null(scalar)) return scalar;
     const char *text = value[0] == '[' ? value : arena_printf(a, "[%s]", value);
-    YamlNode *node = yaml_parse(a, at.file, text, strlen(text));
-    node->at = at;
+    YamlNode *node = parse_list(a, key, text, at);
+    place_at(node, at);
     return node;
 }
 

@@ -76,12 +76,8 @@ const char *data_path_given(const Config *cfg, DataSplit which) {
                            : p.dir;
 }
 
-/* The share of each split as one text, which the reader takes apart; of Megatron-LM data of parts of
- * their own are each that part alone. */
-static const char *split_text(Arena *mem, const Config *cfg, DataSplit which) {
+const char *data_split_text(Arena *mem, const Config *cfg) {
     TextList parts = cfg->train_dataset_data_loader_split;
-    if (data_is_own(cfg, which)) return "0,1,0";
-    if (!parts.n && data_is_own(cfg, SPLIT_VALID)) return "1";
     Text t = text_new(mem);
     int64_t bound[4];
     Catch c;
@@ -91,6 +87,15 @@ static const char *split_text(Arena *mem, const Config *cfg, DataSplit which) {
     gpt_split(t.s, 1, bound);
     catch_end(&c);
     return t.s;
+}
+
+/* The share of each split as one text, which the reader takes apart; of Megatron-LM data of parts of
+ * their own are each that part alone. */
+static const char *split_text(Arena *mem, const Config *cfg, DataSplit which) {
+    if (data_is_own(cfg, which)) return "0,1,0";
+    if (!cfg->train_dataset_data_loader_split.n && data_is_own(cfg, SPLIT_VALID))
+        return "1";
+    return data_split_text(mem, cfg);
 }
 
 static int64_t samples_given(const Config *cfg, DataSplit which) {

@@ -32,6 +32,9 @@ typedef struct DataPlace {
     const char *dir;
 } DataPlace;
 DataPlace data_place(const Config *cfg, DataSplit which);
+/* The shares of the splits as one text, "" without. Fails with EXIT_CONFIG at the key where they are
+ * none. */
+const char *data_split_text(Arena *mem, const Config *cfg);
 /* Does validation take data of its own, and not a part of those of training? */
 bool data_is_own(const Config *cfg, DataSplit which);
 

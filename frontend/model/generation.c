@@ -97,6 +97,8 @@ void generation_read(Arena *mem, const char *dir, ModelSpec *s) {
     int64_t bos = root ? json_get_i64(root, "bos_token_id", -1, INT32_MAX, -1) : -1;
     if (root) read_ends(root, s);
     if (bos >= 0 && bos < s->vocab) s->bos_token = bos;
+    int64_t pad = root ? json_get_i64(root, "pad_token_id", -1, INT32_MAX, -1) : -1;
+    if (s->pad_token < 0 && pad >= 0 && pad < s->vocab) s->pad_token = pad;
     if (!root) root = open_file(mem, dir, "config.json");
     if (root) s->choices = generation_read_choices(root);
     fill_choices(&s->choices);

@@ -19,8 +19,9 @@ typedef struct UserModule {
 typedef struct Job {
     Arena *mem;
     Config *cfg;
-    bool plans;    /* nothing will run: weights and a tokenizer need not be there */
-    bool has_spec; /* the model is `spec`; false: it is `module` */
+    bool plans;     /* nothing will run: weights and a tokenizer need not be there */
+    bool evaluates; /* nothing is trained: there is no dropout */
+    bool has_spec;  /* the model is `spec`; false: it is `module` */
     ModelSpec spec;
     UserModule module;
     bool has_source; /* weights from `source` (init_from), else from the seed */

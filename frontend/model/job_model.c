@@ -60,7 +60,7 @@ static void note_dropout(Config *cfg, const Source *source) {
 static void take_source(Job *j) {
     Config *cfg = j->cfg;
     bool shorter = seq_given(cfg);
-    note_dropout(cfg, &j->source);
+    if (!j->evaluates) note_dropout(cfg, &j->source);
     j->spec = source_spec(&j->source);
     stage_layers_check_noop(cfg, j->spec.layers + cfg->parallel_config_noop_layers.n);
     model_keys_override(cfg, &j->spec, j->source.path);

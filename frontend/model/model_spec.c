@@ -74,10 +74,12 @@ static void check_rope(const ModelSpec *s) {
     check_number("share of a head that rope turns", s->rotary_percent, 0, 1);
     int64_t n = (int64_t)((double)s->head_dim * s->rotary_percent);
     if (n < 2 || n % 2)
-        fail(
-            EXIT_CONFIG,
-            "rotary positions turn pairs of numbers, but of a head's %lld they turn %lld",
-            (long long)s->head_dim, (long long)n);
+        fail(EXIT_CONFIG,
+             "rotary positions turn pairs of numbers, but of a head's %lld they turn "
+             "%lld: "
+             "its width times rotary_percent (rotary_pct, partial_rotary_factor) must be "
+             "even, and not 0",
+             (long long)s->head_dim, (long long)n);
     check_scaling(s);
 }
 

@@ -105,6 +105,7 @@ static void plan(Eval *e, int argc, char **argv) {
 int cmd_eval(int argc, char **argv) {
     Eval e = {.t = {.mem = arena_new(), .lock_fd = -1, .ckpt_lock_fd = -1}};
     e.t.job.mem = e.t.mem;
+    e.t.job.evaluates = true;
     comm_start();
     watch_start(launch_say_hang);
     watch_task("start of the evaluation", -1, false);
@@ -115,7 +116,12 @@ int cmd_eval(int argc, char **argv) {
     bool finite = eval_report(&e);
     data_close(e.t.data);
     program_free(e.t.program);
-    if (!finite && comm_rank() == 0) launch_say_end(EXIT_DIVERGED);
+    if (!finite && comm_rank() == 0) {
+        fprintf(stderr,
+                "warning: the loss is no number: weights are broken, or too large for "
+                "compute_dtype float16, if the model has that\n");
+        launch_say_end(EXIT_DIVERGED);
+    }
     arena_free(e.t.mem);
     comm_end();
     watch_stop();

@@ -216,6 +216,26 @@ static void refuse_iters(const Options *o, const Config *cfg) {
                           "write --samples N for the first N samples only");
 }
 
+/* What only a run of training writes. */
+static void refuse_outputs(const Options *o) {
+    static const char *const keys[] = {"dump", "dump_ir", "profile"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if (by_flag(o, keys[i]))
+            fail(EXIT_CONFIG,
+                 "--%s changes nothing here: it is for stator train; leave it out",
+                 keys[i]);
+}
+
+/* How training weighs its labels changes nothing here. */
+static void choose_loss(const Options *o, Config *cfg) {
+    static const char weighs[] = "runner_wrapper.calculate_per_token_loss";
+    if (cfg->runner_wrapper_calculate_per_token_loss) return;
+    if (by_flag(o, weighs))
+        config_refuse(cfg, weighs, NULL, "leave it out",
+                      "the loss of an evaluation is the mean over all labels");
+    config_set_flag(cfg, weighs, "True");
+}
+
 static void need_data(Arena *mem, const Source *s, const char *path) {
     if (!path[0] || !strcmp(path, "embedded") || file_exists(path) ||
         file_exists(arena_printf(mem, "%s.idx", path)))
@@ -266,5 +286,7 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     choose_split(e, o, cfg);
     if (own_data && !named && !e->endings_path) need_own_data(e, &s, cfg);
     refuse_iters(o, cfg);
+    refuse_outputs(o);
+    choose_loss(o, cfg);
     return cfg;
 }

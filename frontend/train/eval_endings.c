@@ -57,14 +57,14 @@ static int64_t add_text(Endings *d, const char *s, size_t n) {
 }
 
 /* What begins a text: the template's tokens; where nothing would be before the first label,
- * the token that ends the text before. */
-static int64_t add_begin(Endings *d, const Json *ctx) {
+ * as the context has none (`empty`), the token that ends the text before. */
+static int64_t add_begin(Endings *d, const Json *ctx, bool empty) {
     int n = 0;
     const int32_t *prefix = d->tokenizer ? tokenizer_prefix(d->tokenizer, &n) : NULL;
     int64_t end = d->tokenizer ? tokenizer_eod(d->tokenizer) : -1;
     int32_t *to = token_room(d, (size_t)n + 1);
     if (n) memcpy(to, prefix, (size_t)n * sizeof *to);
-    if (!n && !ctx->length) {
+    if (!n && empty) {
         if (end < 0)
             json_fail(
                 ctx, "a text before the endings",
@@ -96,11 +96,10 @@ static void add_ending(Endings *d, const Json *ctx, const Json *text) {
     text_add_bytes(&all, c, ctx->length);
     text_add(&all, "%s%s", apart ? "" : " ", s);
     while (d->tokenizer && before && c[before - 1] == ' ') before--;
-    e.context = add_begin(d, ctx);
     int64_t whole = count_tokens(d, all.s, all.n);
     int64_t first = MIN(count_tokens(d, all.s, before), whole - 1);
+    e.context = first + add_begin(d, ctx, !first);
     add_text(d, all.s, all.n);
-    e.context += first;
     e.own = whole - first;
     arena_free(scratch);
     if (e.own > d->seq)

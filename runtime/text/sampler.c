@@ -107,8 +107,9 @@ _Noreturn static void refuse_scores(const Sampler *s, const float *logits) {
     for (int i = 0; i < s->vocab; i++)
         if (isnan(logits[i]) || logits[i] == INFINITY)
             fail(EXIT_CHECKPOINT,
-                 "the model's score of token %d is %g: its weights are "
-                 "broken; take an older checkpoint",
+                 "the model's score of token %d is %g: its weights are broken (take an "
+                 "older "
+                 "checkpoint), or too large for compute_dtype float16, if it has that",
                  i, (double)logits[i]);
     fail(EXIT_CHECKPOINT, "the model's scores are all -inf: its weights are broken; "
                           "take an older checkpoint");

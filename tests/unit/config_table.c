@@ -47,7 +47,7 @@ static const char *other_value(Arena *a, const Config *defaults, const Key *key)
     case KIND_IntTable:
         return "[[3, 4], [5, 6]]";
     case KIND_TextList:
-        return "[x, y]";
+        return ends_with(key->path, ".split") ? "[4, 1]" : "[x, y]";
     case KIND_Enum:
         return arena_strndup(a, bar + 1, strcspn(bar + 1, " |"));
     case KIND_Tree:

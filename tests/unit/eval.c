@@ -463,6 +463,29 @@ TEST(endings) {
     }
 }
 
+/* Spaces alone are no context, as they are in the tokens of the ending: what stands before it is the
+ * end of a text, and all its tokens count. */
+TEST(endings_behind_spaces) {
+    const char *tok = in_temp("tok"), *bpe = in_temp("bpe"), *file = in_temp("e.jsonl");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "tokenizer train --input %s --vocab-size 300 "
+                               "--output %s",
+                               runs_text(), tok));
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --model.model_config.vocab_size "
+                               "512 --tokenizer_file %s/tokenizer.json",
+                               runs_small_config(4, 4), bpe, tok));
+    static const char *const line[] = {
+        "{\"ctx\": \" \", \"endings\": [\"to\", \"and he\"], \"label\": 0}\n",
+        "{\"ctx\": \"\", \"endings\": [\" to\", \" and he\"], \"label\": 0}\n"};
+    Evaluated e[2];
+    for (int i = 0; i < 2; i++) {
+        write_text(file, line[i]);
+        e[i] = evaluated(arena_printf(mem(), "%s --endings %s", bpe, file));
+    }
+    EXPECT(e[0].tokens >= 2 && e[0].tokens == e[1].tokens && e[0].loss == e[1].loss);
+}
+
 TEST(bad_endings) {
     static const struct {
         const char *line, *where;
