@@ -46,7 +46,8 @@ typedef struct Megatron {
     int nkeys, cap_keys;
     const char **note; /* lines for people: what is not quite the same */
     int nnotes, cap_notes;
-    const char **idle; /* names of a YAML file that have no effect, and why */
+    const char *
+        *idle; /* lines: flags, and names of a YAML file, that have no effect, and why */
     int nidle, cap_idle;
     int64_t
         micro_batches; /* of a step, for each replica; 0: --global-batch-size says it */
@@ -63,7 +64,7 @@ void megatron_give(Megatron *m, int id, int n, char **word);
  * too few. */
 Megatron *megatron_read(Arena *mem, int n, char **word);
 
-/* Fills key and note, for so many ranks (0: those of the launcher's words). Fails with EXIT_CONFIG
+/* Fills key, note and idle, for so many ranks (0: those of the launcher's words). Fails with EXIT_CONFIG
  * where flags are missing, or do not go together as Megatron-LM asks. */
 void megatron_keys(Megatron *m, int64_t ranks);
 

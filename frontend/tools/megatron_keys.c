@@ -242,7 +242,7 @@ static void add_profile(Megatron *m) {
     megatron_add(m, "profile_stop_step", "%lld", (long long)MAX(last, 1));
 }
 
-void megatron_keys(Megatron *m, int64_t ranks) {
+static void make_keys(Megatron *m, int64_t ranks) {
     const MegatronSizes s = sizes_of(m, ranks);
     megatron_add_model(m);
     megatron_add_vocabulary(m, &s);
@@ -256,4 +256,10 @@ void megatron_keys(Megatron *m, int64_t ranks) {
     add_checkpoints(m);
     add_profile(m);
     add_plain(m);
+}
+
+void megatron_keys(Megatron *m, int64_t ranks) {
+    const Megatron given = *m;
+    make_keys(m, ranks);
+    megatron_note_unused(m, &given, ranks, make_keys);
 }

@@ -48,6 +48,11 @@ int64_t *megatron_layout(Arena *mem, const char *text, int *chunks);
 /* Is it said where the data are? */
 bool megatron_has_data(const Megatron *m);
 
+/* A line for each flag of the command line that changes nothing in what `make` makes of those `given`
+ * for so many ranks, which m has. */
+void megatron_note_unused(Megatron *m, const Megatron *given, int64_t ranks,
+                          void (*make)(Megatron *, int64_t));
+
 void megatron_add_model(Megatron *m);
 void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s);
 void megatron_add_types(Megatron *m);
