@@ -80,7 +80,8 @@ TEST(an_even_split_fits_where_a_balanced_one_does_not) {
         "model:\n  model_config: {type: LlamaConfig, vocab_size: 256, seq_length: 64, "
         "hidden_size: 48, num_layers: 4, num_heads: 3, n_kv_heads: 1}\n"
         "runner_config: {batch_size: 1}\n"
-        "parallel_config: {micro_batch_num: 8}\ncontext: {threads: 1}\n");
+        "parallel_config: {micro_batch_num: 8}\n"
+        "context: {threads: 1, cpu: x86-64-v3}\n"); /* bytes are those of any machine */
     Arena *mem = arena_new();
     char *flag[] = {machine_flag(mem, 1),
                     "--parallel_config.pipeline_stage=3",
@@ -107,7 +108,8 @@ TEST_LIMIT(the_smallest_is_planned_where_many_do_not_fit, 120) {
         "model:\n  model_config: {type: GPT2Config, vocab_size: 5003, seq_length: 32, "
         "hidden_size: 32, num_layers: 6, num_heads: 2}\n"
         "runner_config: {batch_size: 6}\n"
-        "parallel_config: {micro_batch_num: 8}\ncontext: {threads: 1}\n");
+        "parallel_config: {micro_batch_num: 8}\n"
+        "context: {threads: 1, cpu: x86-64-v3}\n"); /* bytes are those of any machine */
     write_text(machine,
                "name: small\ncores: 16\nop_start_us: 2\n"
                "links:\n  host: {start_us: 5, gbytes: 100}\n"
