@@ -31,6 +31,9 @@ enum {
         4 << 20, /* of C, at least: less may still be in a cache when it is read */
 };
 
+_Static_assert(sizeof(PairsMatmul) == 9 * sizeof(int64_t) + 8 * sizeof(int),
+               "nothing lies between its fields");
+
 bool pairs_matmul_takes(const PairsMatmul *s) {
     return (s->a_m == 1 || s->a_k == 1) && (s->b_n == 1 || s->b_k == 1) && s->m > 0 &&
            s->n > 0 && s->k > 0;

@@ -13,9 +13,10 @@
  * infinities times more than 256 may be NaN. */
 typedef struct PairsMatmul {
     int64_t m, n, k, a_m, a_k, b_k, b_n, c_m;
+    int64_t
+        threads;    /* so wide that nothing lies between fields: all bytes are compared */
     int bias, adds; /* yes or no; adds: to what C holds */
     int rounds;     /* C is of the type of A and B, else f32 */
-    int threads;
     /* Blocks: rows of A, and words of k, at most; 0: as the rule has them. The order of sums
      * follows from block_words. */
     int block_rows, block_words;

@@ -49,6 +49,8 @@ typedef struct Megatron {
     const char *
         *idle; /* lines: flags, and names of a YAML file, that have no effect, and why */
     int nidle, cap_idle;
+    const struct MegatronFiles *
+        *files; /* of tokenizers that were read (megatron_model.c) */
     int64_t
         micro_batches; /* of a step, for each replica; 0: --global-batch-size says it */
 } Megatron;

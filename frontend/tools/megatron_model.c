@@ -113,20 +113,45 @@ static TokenizerSpec files_of(const Megatron *m) {
     return s;
 }
 
-/* 0: no file that is there says it. */
-static int64_t tokens_of_files(const TokenizerSpec *s) {
+/* What files of a tokenizer say, read once: keys are made many times. */
+typedef struct MegatronFiles {
+    const char *names;
+    int64_t tokens, end; /* tokens 0: none of them is there */
+    const struct MegatronFiles *next;
+} MegatronFiles;
+
+static void read_files(MegatronFiles *f, const TokenizerSpec *s) {
     const char *file = s->vocab_file ? s->vocab_file : s->tokenizer_file;
     if (!file || !file_exists(file) || (s->merge_file && !file_exists(s->merge_file)))
-        return 0;
+        return;
     Arena *own = arena_new();
-    int64_t n = tokenizer_vocab(tokenizer_open(own, s));
+    const Tokenizer *t = tokenizer_open(own, s);
+    f->tokens = tokenizer_vocab(t);
+    f->end = tokenizer_eod(t);
     arena_free(own);
-    return n;
+}
+
+static const char *or_none(const char *s) {
+    return s ? s : "";
+}
+
+static const MegatronFiles *files_say(const Megatron *m, const TokenizerSpec *s) {
+    const char *names =
+        arena_printf(m->mem, "%s\n%s\n%s\n%s", or_none(s->type), or_none(s->vocab_file),
+                     or_none(s->merge_file), or_none(s->tokenizer_file));
+    for (const MegatronFiles *f = *m->files; f; f = f->next)
+        if (!strcmp(f->names, names)) return f;
+    MegatronFiles *f = NEW(m->mem, MegatronFiles);
+    f->names = names;
+    read_files(f, s);
+    f->next = *m->files;
+    *m->files = f;
+    return f;
 }
 
 /* NullTokenizer has one more than it is given, which ends a document. */
 static int64_t tokens_of(const Megatron *m, const TokenizerSpec *s) {
-    int64_t n = COUNT(m, vocab_size, 0), of_files = tokens_of_files(s);
+    int64_t n = COUNT(m, vocab_size, 0), of_files = files_say(m, s)->tokens;
     if (IS(m, tokenizer_type, "NullTokenizer")) n += n > 0;
     if (of_files) n = of_files;
     if (n < 1)
@@ -142,10 +167,8 @@ static int64_t tokens_of(const Megatron *m, const TokenizerSpec *s) {
 static int64_t end_of(const Megatron *m, const TokenizerSpec *s) {
     enum { GPT2_END = 50256 };
     int64_t end = -1;
-    if (tokens_of_files(s)) {
-        Arena *own = arena_new();
-        end = tokenizer_eod(tokenizer_open(own, s));
-        arena_free(own);
+    if (files_say(m, s)->tokens) {
+        end = files_say(m, s)->end;
     } else if (IS(m, tokenizer_type, "NullTokenizer")) {
         end = COUNT(m, vocab_size, -1);
     } else if (IS(m, tokenizer_type, "GPT2BPETokenizer")) {

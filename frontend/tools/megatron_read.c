@@ -121,6 +121,7 @@ static bool is_yaml(const char *word) {
 
 Megatron *megatron_read(Arena *mem, int n, char **word) {
     Megatron *m = NEW(mem, Megatron);
+    m->files = NEW(mem, const struct MegatronFiles *);
     m->mem = mem;
     int at = words_of_launcher(n, word);
     m->program = at ? word[at - 1] : "";

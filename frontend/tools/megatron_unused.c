@@ -58,14 +58,17 @@ static bool has_effect(const Again *x, int id) {
 
 void megatron_note_unused(Megatron *m, const Megatron *given, int64_t ranks,
                           void (*make)(Megatron *, int64_t)) {
-    const Again x = {m, given, ranks, make};
     if (m->file) return; /* nobody wrote its flags */
+    Megatron left =
+        *given; /* without those that are told: of two that say one thing the other counts */
+    const Again x = {m, &left, ranks, make};
     for (int id = 0; id < MEGATRON_FLAGS; id++) {
         const MegatronFlag *f = &megatron_flag[id];
         if (!m->flag[id].given || f->kind != MEGATRON_OWN || m->flag[id].n > 1) continue;
-        if (!has_effect(&x, id))
-            PUSH(m->mem, m->idle, m->nidle, m->cap_idle,
-                 arena_printf(m->mem, "%s has no effect beside these flags: it is for %s",
-                              megatron_name(m->mem, id), f->what));
+        if (has_effect(&x, id)) continue;
+        left.flag[id].given = false;
+        PUSH(m->mem, m->idle, m->nidle, m->cap_idle,
+             arena_printf(m->mem, "%s has no effect beside these flags: it is for %s",
+                          megatron_name(m->mem, id), f->what));
     }
 }

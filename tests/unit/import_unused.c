@@ -42,6 +42,12 @@ TEST(flags_without_the_one_that_they_belong_to) {
     }
 }
 
+/* Of two that say one thing one can be left out, and the other then counts. */
+TEST(of_two_that_say_one_thing_one_is_told) {
+    EXPECT_STR(unused("--position-embedding-type rope --use-rotary-position-embeddings"),
+               "--position-embedding-type ");
+}
+
 /* A flag whose value is that without it is read all the same. */
 TEST(defaults_that_are_given_are_not_told) {
     EXPECT_STR(unused(""), "");
