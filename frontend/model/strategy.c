@@ -24,7 +24,8 @@ static void choose_context(Config *cfg, Strategy *s) {
     case CP_HYBRID:
         if (u <= 1 || u >= s->context || s->context % u)
             config_refuse(cfg, PC "ulysses_degree_in_cp", PC "context_parallel_algo",
-                          "a divisor of context_parallel above 1 and below it",
+                          "a divisor of context_parallel above 1 and below it; where "
+                          "there is none ulysses_cp_algo or megatron_cp_algo",
                           "hybrid_cp_algo with context_parallel %lld and "
                           "ulysses_degree_in_cp %lld",
                           (long long)s->context, (long long)u);
