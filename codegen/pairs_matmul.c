@@ -39,10 +39,6 @@ bool pairs_matmul_takes(const PairsMatmul *s) {
            s->n > 0 && s->k > 0;
 }
 
-static DType c_type(const PairsMatmul *s) {
-    return s->rounds ? s->dt : DT_F32;
-}
-
 static int64_t per_word(const PairsMatmul *s) {
     return s->dots ? 2 : 1;
 }
@@ -160,8 +156,8 @@ typedef struct Block {
 static LLVMValueRef c_at(const Block *b, LLVMValueRef r, LLVMValueRef j) {
     Emit *e = b->p->e;
     LLVMValueRef row = emit_mul(e, emit_add(e, b->i, r), emit_i64(e, b->p->s->c_m));
-    return emit_gep(e, dtype_is_narrow(c_type(b->p->s)) ? e->i16 : e->f32, b->c,
-                    emit_add(e, row, emit_add(e, b->j, j)));
+    return emit_gep(e, dtype_is_narrow(pairs_matmul_result(b->p->s)) ? e->i16 : e->f32,
+                    b->c, emit_add(e, row, emit_add(e, b->j, j)));
 }
 
 static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
@@ -191,7 +187,7 @@ static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef strip) {
 
 static void fetch_c(const Block *b, const GemmBlock *at) {
     Emit *e = b->p->e;
-    const int64_t each = dtype_bytes[c_type(b->p->s)],
+    const int64_t each = dtype_bytes[pairs_matmul_result(b->p->s)],
                   bytes = (int64_t)at->vecs * e->vl * each;
     LLVMValueRef c = c_at(b, at->i, at->j);
     for (int r = 0; r < at->rows; r++)
@@ -227,7 +223,7 @@ static void write_c(const Block *b, LLVMValueRef x, LLVMValueRef to, LLVMValueRe
     if (past)
         emit_stream(e, x, to);
     else
-        emit_store_sum(e, c_type(s), x, to, mask, s->adds);
+        emit_store_sum(e, pairs_matmul_result(s), x, to, mask, s->adds);
 }
 
 static void tile_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x,

@@ -26,6 +26,11 @@ typedef struct PairsMatmul {
                 * neither multiplies become f32 where they are packed */
 } PairsMatmul;
 
+/* The type of C. */
+static inline DType pairs_matmul_result(const PairsMatmul *s) {
+    return s->rounds ? s->dt : DT_F32;
+}
+
 /* Is there code for such a product? Each factor needs one unit stride. */
 bool pairs_matmul_takes(const PairsMatmul *s);
 /* Bytes of workspace, 64-byte aligned, for lanes of `vl`. */

@@ -127,7 +127,7 @@ static void store_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     for (int v = 0; v < 2; v++) {
         LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILE_SIDE));
         LLVMValueRef mask = columns_there(b, column);
-        emit_store_sum(e, s->rounds ? s->dt : DT_F32, with_bias(b, x[v], column, mask),
+        emit_store_sum(e, pairs_matmul_result(s), with_bias(b, x[v], column, mask),
                        c_at(b, row, column), mask, s->adds);
     }
 }

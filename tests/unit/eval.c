@@ -463,6 +463,20 @@ TEST(endings) {
     }
 }
 
+TEST(what_only_training_does_is_refused) {
+    static const char *const of[][2] = {
+        {"--dump x.st", "--dump changes nothing here"},
+        {"--dump_ir x", "--dump_ir changes nothing here"},
+        {"--profile", "--profile changes nothing here"},
+        {"--runner_wrapper.calculate_per_token_loss False",
+         "the loss of an evaluation is the mean over all labels"}};
+    const char *run = evaluated_run("");
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "eval %s %s", run, of[i][0]));
+        SAID_EXPECT(of[i][1]);
+    }
+}
+
 /* Spaces alone are no context, as they are in the tokens of the ending: what stands before it is the
  * end of a text, and all its tokens count. */
 TEST(endings_behind_spaces) {

@@ -65,10 +65,6 @@ static Product product_make(const PairsMatmul *s, int vl) {
     return (Product)(uintptr_t)jit_lookup(j, "product");
 }
 
-static DType c_type(const PairsMatmul *s) {
-    return s->rounds ? s->dt : DT_F32;
-}
-
 static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *b,
                            const float *bias, const void *old, const void *c) {
     /* of a large product some elements, in all rows and columns */
@@ -84,11 +80,11 @@ static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *
             int64_t at = GUARD + i * s->c_m + j;
             if (s->bias) sum += bias[j], size += fabs(bias[j]);
             if (s->adds)
-                sum += number_at(c_type(s), old, at),
-                    size += fabs(number_at(c_type(s), old, at));
-            double got = number_at(c_type(s), c, at);
-            double bound =
-                size * (double)(s->k + 4) * 0x1p-24 + number_rounding(c_type(s), sum);
+                sum += number_at(pairs_matmul_result(s), old, at),
+                    size += fabs(number_at(pairs_matmul_result(s), old, at));
+            double got = number_at(pairs_matmul_result(s), c, at);
+            double bound = size * (double)(s->k + 4) * 0x1p-24 +
+                           number_rounding(pairs_matmul_result(s), sum);
             if (!(fabs(got - sum) <= bound))
                 test_fail(__FILE__, __LINE__,
                           "%lld x %lld x %lld, element %lld, %lld: %g, wanted %g",
@@ -130,21 +126,23 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
     /* C begins with a line, as GUARD numbers are whole ones, or a number behind one */
     char *lines = aligned_alloc(64, (size_t)align_up((count + 1) * 4));
-    void *c = lines + (form & SHIFTED ? dtype_bytes[c_type(&s)] : 0);
+    void *c = lines + (form & SHIFTED ? dtype_bytes[pairs_matmul_result(&s)] : 0);
     void *old = arena_alloc(mem, (size_t)count * 4);
     for (int64_t j = 0; j < n; j++) bias[j] = (float)(j % 7) - 3;
     for (int64_t i = 0; i < count; i++)
-        set_number(c_type(&s), old, i, (float)(i % 5) - 2);
+        set_number(pairs_matmul_result(&s), old, i, (float)(i % 5) - 2);
     memcpy(c, old, (size_t)count * 4);
     char *ws = aligned_alloc(64, (size_t)align_up(bytes + 64));
     memset(ws, 0xff, (size_t)bytes + 64);
-    product_make(&s, vl)(a.at, b.at, bias, (char *)c + GUARD * dtype_bytes[c_type(&s)],
-                         ws);
+    product_make(&s, vl)(a.at, b.at, bias,
+                         (char *)c + GUARD * dtype_bytes[pairs_matmul_result(&s)], ws);
     expect_product(&s, &a, &b, bias, old, c);
     for (int64_t i = 0; i < count; i++) {
         int64_t at = i - GUARD;
         bool mine = at >= 0 && at < m * s.c_m && at % s.c_m < n;
-        if (!mine) EXPECT(number_at(c_type(&s), c, i) == number_at(c_type(&s), old, i));
+        if (!mine)
+            EXPECT(number_at(pairs_matmul_result(&s), c, i) ==
+                   number_at(pairs_matmul_result(&s), old, i));
     }
     for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
     free(ws);
