@@ -312,8 +312,8 @@ static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
     return t->update * share / (c->zero ? (double)c->dp * c->cp : 1);
 }
 
-static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
-                      int stage, ChunkTimes *out) {
+static void set_tasks(const Search *s, const Choice *c, const ProbeSeconds *t,
+                      const Replicas *r, int stage, ChunkTimes *out) {
     int chunks = c->pp * c->chunks;
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(out->kind, c->pp, stage, nth);
@@ -325,6 +325,7 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
         task[TASK_INPUTS] = n * (t->inputs + r->backward) + remade * t->forward +
                             first * t->first_backward + last * t->last_backward;
         task[TASK_BACKWARD] = task[TASK_INPUTS] + task[TASK_WEIGHTS];
+        task[TASK_WEIGHTS] += n * exposed(s, c, t->again, t->weights);
     }
 }
 
@@ -382,7 +383,7 @@ static bool choice_times(Search *s, Choice *c) {
         fits &= set_remade(s, c, &b, k, &bytes) && bytes <= out->room;
         out->step[k] = step;
         c->bytes = MAX(c->bytes, bytes);
-        set_tasks(c, t, &r, k, out);
+        set_tasks(s, c, t, &r, k, out);
     }
     if (!fits) c->remade = -1;
     return fits;

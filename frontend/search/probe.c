@@ -161,6 +161,8 @@ typedef struct Delayed {
     bool *taken;        /* by value id: the gradients of weights read it */
     double bytes;
     const SizeScale *one;
+    const int *row; /* by op id */
+    uint8_t *later; /* by row: Later */
 } Delayed;
 
 static bool gives_needed(const Delayed *d, const Op *op) {
@@ -169,18 +171,25 @@ static bool gives_needed(const Delayed *d, const Op *op) {
     return false;
 }
 
+static void note_later(Delayed *d, const Op *op) {
+    int row = d->row[op->id];
+    if (row >= 0) d->later[row] |= gives_needed(d, op) ? LATER_AGAIN : LATER;
+}
+
 /* Gathers are made again. */
-static const Value *before_gather(const Value *v) {
+static const Value *before_gather(Delayed *d, const Value *v) {
     while (v->def && op_has(v->def, F_COMM | F_VIEW) && v->def->nin == 1 &&
-           type_bytes(&v->def->in[0]->ty) <= type_bytes(&v->ty))
+           type_bytes(&v->def->in[0]->ty) <= type_bytes(&v->ty)) {
+        note_later(d, v->def);
         v = v->def->in[0];
+    }
     return v;
 }
 
 /* A value that the gradients of weights read. What they make themselves is not kept, but what that is
  * made of; nor are arguments of the model, which are there anyhow. */
 static void take(Delayed *d, const Value *v) {
-    v = before_gather(v);
+    v = before_gather(d, v);
     if (d->taken[v->id]) return;
     d->taken[v->id] = true;
     if (v->def && !gives_needed(d, v->def)) return;
@@ -190,10 +199,17 @@ static void take(Delayed *d, const Value *v) {
 
 /* Of a layer: what its own backward makes, or forward kept, and products for gradients of weights
  * read. */
-static void add_delayed(Arena *mem, Probe *p, const Op *backward, const SizeScale *one) {
+static void add_delayed(Arena *keep, Arena *mem, Probe *p, const Op *backward,
+                        const SizeScale *one) {
     const Func *f = op_func(backward);
     size_t n = (size_t)f->nvalues + 1;
-    Delayed d = {backward, NEW_ARRAY(mem, bool, n), NEW_ARRAY(mem, bool, n), 0, one};
+    int rows = p->size[0].func[f->nth].n;
+    Delayed d = {.backward = backward,
+                 .needed = NEW_ARRAY(mem, bool, n),
+                 .taken = NEW_ARRAY(mem, bool, n),
+                 .one = one,
+                 .row = p->size[0].row[f->nth],
+                 .later = NEW_ARRAY(keep, uint8_t, (size_t)rows + 1)};
     for (int i = 0; i < call_of(backward).carry; i++) d.needed[f->ret[i]->id] = true;
     for (const Op *op = f->last; op; op = op->prev) {
         if (!gives_needed(&d, op)) continue;
@@ -203,9 +219,11 @@ static void add_delayed(Arena *mem, Probe *p, const Op *backward, const SizeScal
         bool read = flag_products(optab[op->kind].flags) > 0;
         for (int i = 0; i < op->nout; i++) read |= d.taken[op->out[i]->id];
         if (!read || gives_needed(&d, op)) continue;
+        note_later(&d, op);
         for (int i = 0; i < op->nin; i++) take(&d, op->in[i]);
     }
     p->bytes.delayed = d.bytes / (double)p->unit;
+    p->later = d.later;
 }
 
 static double role_bytes(const Func *f, ArgRole role) {
@@ -234,7 +252,7 @@ static const ProbeUpdate *read_update(Arena *mem, Arena *own, const Probe *p,
     return u;
 }
 
-static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
+static const char *find_pieces(Arena *keep, Arena *mem, Probe *p, const Module *m,
                                const SizeScale *one) {
     const Func *f = module_gradient(m);
     const Op *forward = NULL, *backward = NULL;
@@ -256,7 +274,7 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
     p->end = p->size[0].row[f->nth][backward->id];
     add_parameters(mem, p, f, forward, backward);
     add_activations(p, forward, one);
-    add_delayed(mem, p, backward, one);
+    add_delayed(keep, mem, p, backward, one);
     return NULL;
 }
 
@@ -322,7 +340,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
         p.size[0] = func_sizes(mem, m, &one);
         p.size[1] = func_sizes(mem, m, &two);
         p.mesh = m->mesh;
-        p.refused = find_pieces(own, &p, m, &one);
+        p.refused = find_pieces(mem, own, &p, m, &one);
         if (!p.update && !p.refused) p.update = read_update(mem, own, &p, m, &one);
         if (p.update) p.bytes.states = p.update->states;
         catch_end(&caught);
@@ -373,17 +391,29 @@ static double seconds_between(const Timing *t, const OpSizes *s, int from, int t
     return c.t.all;
 }
 
+/* Of the ops of a layer's backward that are so. */
+static double later_seconds(const Timing *t, const Probe *p, const OpSizes *s,
+                            Later later) {
+    OpClock c = {0};
+    for (int i = 0; i < s->n; i++)
+        if (p->later[i] & later) clock_add(&c, t, s, i);
+    return c.t.all;
+}
+
 /* Products that sum over the sequences make gradients of weights. */
-static double weights_seconds(const Timing *t, const Probe *p, const FuncSizes *s,
-                              int f) {
+static bool sums_sequences(const Probe *p, int f, int i) {
+    return p->size[1].func[f].size[i].n.product.summed >
+           p->size[0].func[f].size[i].n.product.summed;
+}
+
+/* Products between two rows of the model; only those that make gradients of weights. */
+static double products_between(const Timing *t, const Probe *p, const OpSizes *s,
+                               int from, int to, bool gradients) {
     double seconds = 0;
-    for (int i = 0; i < s->func[f].n; i++) {
-        const OpSize *x = &s->func[f].size[i];
-        bool sums = p->size[1].func[f].size[i].n.product.summed >
-                    p->size[0].func[f].size[i].n.product.summed;
-        if (x->kind == SIZE_PRODUCT && sums)
-            seconds += t->stretch * op_size_seconds(t->m, t->rank, x);
-    }
+    for (int i = from; i < to; i++)
+        if (s->size[i].kind == SIZE_PRODUCT &&
+            (!gradients || sums_sequences(p, p->model, i)))
+            seconds += t->stretch * op_size_seconds(t->m, t->rank, &s->size[i]);
     return seconds;
 }
 
@@ -408,28 +438,24 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
     Timing t = *timing;
     const FuncTime *f = func_seconds(mem, &s, &t);
     const OpSizes *model = &s.func[p->model];
-    double weights = weights_seconds(&t, p, &s, p->backward);
+    const OpSizes *backward = &s.func[p->backward];
+    double weights = later_seconds(&t, p, backward, LATER);
     double head = seconds_between(&t, model, p->begin + 1, p->end);
-    double head_weights = 0, head_products = 0;
-    for (int i = p->begin + 1; i < p->end; i++) {
-        const OpSize *x = &model->size[i];
-        if (x->kind != SIZE_PRODUCT) continue;
-        bool sums = p->size[1].func[p->model].size[i].n.product.summed >
-                    p->size[0].func[p->model].size[i].n.product.summed;
-        double seconds = op_size_seconds(t.m, t.rank, x);
-        head_products += seconds;
-        head_weights += sums ? seconds : 0;
-    }
-    double share = head_products > 0 ? head_weights / head_products : 1.0 / 3;
+    double products = products_between(&t, p, model, p->begin + 1, p->end, false);
+    double of_weights = products_between(&t, p, model, p->begin + 1, p->end, true);
+    /* the gradient of its weights may stand behind the layers */
+    double behind = products_between(&t, p, model, p->end + 1, model->n, true);
+    double share = products > 0 ? (of_weights + behind) / products : 1.0 / 3;
     return (ProbeSeconds){.forward = f[p->forward].all,
                           .inputs = f[p->backward].all - weights,
                           .weights = weights,
+                          .again = later_seconds(&t, p, backward, LATER_AGAIN),
                           .messages = f[p->forward].kind[WORK_MESSAGES] +
                                       f[p->backward].kind[WORK_MESSAGES],
                           .first_forward = seconds_between(&t, model, 0, p->begin),
                           .first_backward =
-                              seconds_between(&t, model, p->end + 1, model->n),
+                              seconds_between(&t, model, p->end + 1, model->n) - behind,
                           .last_forward = head * share,
-                          .last_backward = head * (1 - share),
+                          .last_backward = head * (1 - share) + behind,
                           .update = update ? *update : update_seconds(&t, p->update)};
 }

@@ -41,6 +41,12 @@ typedef struct ProbeUpdate {
     double states;  /* bytes of the optimizer's states, over those of parameters */
 } ProbeUpdate;
 
+/* Of an op of a layer's backward, where gradients of weights wait. */
+typedef enum Later {
+    LATER = 1,      /* it waits with them */
+    LATER_AGAIN = 2 /* it is done for both: a gather */
+} Later;
+
 typedef struct Probe {
     ProbeKey key;
     struct Pieces *pieces; /* search_state.h */
@@ -54,6 +60,7 @@ typedef struct Probe {
     FuncSizes size[2];            /* with so many, and with twice as many */
     int model, forward, backward; /* functions: the model, a layer each way */
     int begin, end;               /* rows of the model at which the two loops stand */
+    const uint8_t *later;         /* by row of a layer's backward: Later */
     const ProbeUpdate *update;
 } Probe;
 
@@ -85,6 +92,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
 
 typedef struct ProbeSeconds {
     double forward, inputs, weights; /* of a layer; backward is inputs + weights */
+    double again; /* of a layer, where its gradients of weights wait: messages for them */
     double messages; /* of these, both ways: nothing is computed beside them */
     double first_forward, first_backward;
     double last_forward, last_backward; /* with the loss */

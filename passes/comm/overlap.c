@@ -134,10 +134,12 @@ static void add_arrival(Overlap *o, Op *op, const Window *w) {
     }
 }
 
+/* Not before a message that comes before it: another stage may wait for that one. */
 static void hoist(Overlap *o, Op *op) {
     number(o);
-    Window w = window_of(o->known, op);
-    if (cost_between(o->known, o->f, w.ready, op) > 0) move_behind(o, op, w.ready);
+    Op *ready = window_of(o->known, op).ready, *at = op->prev;
+    while (at && at != ready && !op_has(at, F_EFFECT)) at = at->prev;
+    if (cost_between(o->known, o->f, at, op) > 0) move_behind(o, op, at);
 }
 
 /* What makes the operands comes up to where it can be made: gradients of weights before

@@ -139,6 +139,38 @@ static Value *insert_copy(Func *f, Op *before, Value *v) {
 
 /* ---- first: copies, until everything fits where it must ---- */
 
+/* Does a function overwrite operand i of the call op? */
+static bool is_overwritten(const Op *op, int i) {
+    const Func *callee = op_callee(op);
+    for (int j = 0; callee && callee->role != ROLE_KERNEL && j < op->nout; j++)
+        if (callee->alias[j] == i) return true;
+    return false;
+}
+
+/* Are its results the same wherever it is? */
+static bool makes_constants(const Op *op) {
+    const Func *callee = op ? op_callee(op) : NULL;
+    bool kernel = callee && callee->role == ROLE_KERNEL;
+    return op && !op->nin && op->nout == 1 && (kernel || op_has(op, F_FILL));
+}
+
+/* Zeros that a call adds to are made for it alone, right before it, instead of copied from some that
+ * others begin with too. */
+static void make_constants_apart(Func *f) {
+    Arena *own = arena_new();
+    int *uses = func_uses(own, f);
+    for (Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) {
+            Value *v = op->in[i];
+            if (!makes_constants(v->def) || !is_overwritten(op, i)) continue;
+            Builder b = build_before(op);
+            b.name = v->name;
+            op->in[i] = op_again(&b, v->def, NULL)->out[0];
+            if (--uses[v->id] == 0) op_remove(v->def);
+        }
+    arena_free(own);
+}
+
 static void join_views(MemPlan *p) {
     for (Op *op = p->f->first; op; op = op->next) {
         if (!(optab[op->kind].flags & F_VIEW)) continue;
@@ -341,6 +373,7 @@ static void assign_offsets(MemPlan *p) {
 static void plan_func(Func *f, const PassOptions *o) {
     MemPlan p = {.f = f, .o = o};
     bool settled;
+    make_constants_apart(f);
     do {
         arena_free(p.mem);
         p.mem = arena_new();

@@ -25,11 +25,26 @@ static Value *value_at(const Pipe *p, int stage, const Value *v) {
     return place ? *place : NULL;
 }
 
-/* Waits, before it sends again, for what the others have received by now. */
+/* Messages on their way from a stage of which nothing that came back says that they have come. With one no
+ * schedule waits for them; each is memory. */
+enum { MOST_UNKNOWN = 1 };
+
+/* That were received by now in the order of all stages, but perhaps not yet when they run. */
+static int64_t unknown(const Stage *s) {
+    int64_t n = 0;
+    for (const Sent *m = s->sent; m; m = m->next) n += m->received > s->known[m->to];
+    return n;
+}
+
+/* Waits, before it sends again, for what others have received by now: where nothing that came back
+ * shows it, only for the oldest, as one may wait long for a stage that is not yet there. */
 static void await_sent(Stage *s, bool all) {
+    int64_t over = unknown(s) - MOST_UNKNOWN;
     for (Sent **at = &s->sent; *at;) {
         Sent *m = *at;
-        if (!m->received && !all) {
+        bool known = m->received && m->received <= s->known[m->to];
+        bool waits = all || known || (m->received && over-- > 0);
+        if (!waits) {
             at = &m->next;
             continue;
         }
@@ -52,6 +67,7 @@ static void send_value(Pipe *p, int from, const Value *v) {
                    bfmt(&s->b, "to=%d; message=%lld", e->to, (long long)e->message),
                    m->value, NULL);
         e->at = s->now;
+        e->received = s->received;
         while (*end) end = &(*end)->next;
         *end = m;
     }
@@ -61,7 +77,8 @@ static void receive_value(Pipe *p, int stage, const Value *v) {
     Stage *s = &p->stage[stage];
     Edge *e = pipe_edge_to(p, v, stage);
     check(e && e->sent);
-    e->sent->received = true;
+    e->sent->received = ++s->received;
+    s->known[p->value_stage[v->id]] = e->received;
     s->b.name = v->name;
     char *attrs = bfmt(&s->b, "from=%d; message=%lld", p->value_stage[v->id],
                        (long long)e->message);
@@ -227,6 +244,7 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
     s->b = build_at_end(s->f);
     s->any = NEW_ARRAY(p->mem, Value *, (size_t)p->nany + 1);
     s->emitted = NEW_ARRAY(p->mem, bool, (size_t)flat->nops + 1);
+    s->known = NEW_ARRAY(p->mem, int64_t, (size_t)p->s->stages);
     for (int i = 0; i < flat->narg; i++) {
         int owner = func_arg_stage(flat, i);
         if (owner != k && owner != ANYWHERE) continue;

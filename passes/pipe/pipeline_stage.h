@@ -9,7 +9,7 @@ typedef struct Sent { /* a message that is not yet waited for */
     Value *token, *value;
     int to;
     int64_t message;
-    bool received;
+    int64_t received; /* the how manieth that its stage received; 0: not yet */
     struct Sent *next;
 } Sent;
 
@@ -26,14 +26,18 @@ typedef struct Stage {
     const Value
         *why; /* of `at`: what was not there yet; NULL: all is there, at `ready` */
     double ready;
-    Sent *sent; /* oldest first */
+    Sent *sent;       /* oldest first */
+    int64_t received; /* messages so far */
+    int64_t *
+        known; /* by stage: as many as it had received when it sent what came here last */
 } Stage;
 
 typedef struct Edge { /* a value that a stage gets from the one that makes it */
     int to;
     int64_t message;
-    Sent *sent;  /* NULL: not made yet */
-    Value *here; /* what the stage received; NULL: nothing yet */
+    Sent *sent;       /* NULL: not made yet */
+    Value *here;      /* what the stage received; NULL: nothing yet */
+    int64_t received; /* messages that its maker had received when it sent this */
     double at;
     struct Edge *next;
 } Edge;
