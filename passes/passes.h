@@ -89,7 +89,8 @@ typedef struct PassOptions {
     int threads;
     struct KnownPaths *paths; /* collect: of other modules too; NULL */
     /* tile: values of more bytes are made and used up a part of their rows at a time, where
-     * that can be; 0: never. tile_rows: of a part at least, so that matmuls stay matmuls */
+     * that can be; 0: never. tile_rows: of a part at least, so that matmuls stay matmuls. A part
+     * may also have a quarter of the bytes of the sums that it adds to */
     int64_t tile_bytes, tile_rows;
     /* memplan: before all else code generation writes on ops which code they will have, which
      * their workspace depends on; NULL */

@@ -42,35 +42,42 @@ static bool has_addend(const Op *op, bool full) {
     return false;
 }
 
-/* The product that v is a view of, through values that nobody else reads; or v. */
-static Value *product_behind(const Func *f, Value *v) {
-    Value *at = v;
-    while (at->def && (optab[at->def->kind].flags & F_VIEW) && at->def->nin == 1 &&
-           value_uses(f, at) == 1) {
-        at = at->def->in[0];
-    }
-    bool product = at->def && (optab[at->def->kind].flags & F_ADDENDS);
-    return product && value_uses(f, at) == 1 ? at : v;
+/* What v is a view of; or v. */
+static Value *viewed(Value *v) {
+    while (v->def && op_has(v->def, F_VIEW) && v->def->nin == 1) v = v->def->in[0];
+    return v;
 }
 
-/* A sum with a product in another shape is made in the product's:
+/* The same through values that nobody else reads. */
+static Value *viewed_alone(const Func *f, Value *v) {
+    while (v->def && op_has(v->def, F_VIEW) && v->def->nin == 1 && value_uses(f, v) == 1)
+        v = v->def->in[0];
+    return value_uses(f, v) == 1 ? v : NULL;
+}
+
+/* May the op add what it makes to something? */
+static bool adds(const Op *op) {
+    return op && (op_has(op, F_ADDENDS | F_TOUCHES) || optab[op->kind].onto);
+}
+
+/* A sum with what such an op makes, in another shape, is made in the op's:
  *     %z = add %acc, (reshape %y)  ->  %z = reshape (add (reshape %acc), %y) */
-static Op *in_shape_of_product(Func *f, Op *sum) {
+static Op *in_shape_of_maker(Func *f, Op *sum) {
     for (int i = 0; i < 2; i++) {
-        Value *product = product_behind(f, sum->in[i]), *addend = sum->in[1 - i];
+        Value *made = viewed_alone(f, sum->in[i]), *addend = sum->in[1 - i];
         bool alike = type_same_shape(&sum->in[i]->ty, &addend->ty);
-        if (product == sum->in[i] || !alike || op_attr(sum, "rule")) continue;
-        if (!is_accumulator(f, addend)) continue;
+        if (!made || made == sum->in[i] || !adds(made->def) || !alike) continue;
+        if (op_attr(sum, "rule") || !is_accumulator(f, addend)) continue;
         Builder b = build_before(sum);
         b.name = addend->name;
-        addend = build_as(&b, OP_reshape, NULL, product->ty, addend, NULL);
-        Value *made = build1(&b, sum->kind, NULL, addend, product, NULL);
-        Value *back = build_as(&b, OP_reshape, NULL, sum->out[0]->ty, made, NULL);
-        made->name = back->name = sum->out[0]->name;
+        addend = build_as(&b, OP_reshape, NULL, made->ty, addend, NULL);
+        Value *both = build1(&b, sum->kind, NULL, addend, made, NULL);
+        Value *back = build_as(&b, OP_reshape, NULL, sum->out[0]->ty, both, NULL);
+        both->name = back->name = sum->out[0]->name;
         func_replace(f, sum->out[0], back);
         op_remove(sum);
         func_remove_dead(f);
-        return made->def;
+        return both->def;
     }
     return sum;
 }
@@ -153,11 +160,13 @@ static const Op *only_reader(const Func *f, const Value *v) {
 
 /* Is the value in the buffer of an argument, or added to what is? */
 static bool has_place(const Func *f, const Value *v) {
+    const Op *sum = only_reader(f, v);
+    while (sum && op_has(sum, F_VIEW) && sum->nin == 1)
+        v = sum->out[0], sum = only_reader(f, v);
     for (int r = 0; r < f->nret; r++)
         if (f->ret[r] == v) return f->alias[r] >= 0;
-    const Op *sum = only_reader(f, v);
     if (!sum || !op_has(sum, F_PLUS) || !is_plain(sum)) return false;
-    const Value *other = sum->in[sum->in[0] == v];
+    const Value *other = viewed(sum->in[sum->in[0] == v]);
     return !other->def && is_accumulator(f, other);
 }
 
@@ -209,25 +218,28 @@ static Op *add_before(Func *f, Op *sum) {
     for (int i = 0; i < 2 && is_plain(sum); i++) {
         Op *op = sum->in[i]->def;
         if (!op || !op_has(op, F_TOUCHES) || value_uses(f, sum->in[i]) != 1) continue;
-        Value *acc = sum->in[1 - i], *x = op->in[0];
-        if (acc->def || !is_accumulator(f, acc) || !x->def || value_uses(f, x) != 1)
+        Value *acc = sum->in[1 - i], *x = op->in[0], *whole = viewed(acc);
+        if (whole->def || !is_accumulator(f, whole) || !x->def || value_uses(f, x) != 1)
             continue;
         Builder b = build_behind(x->def);
+        if (acc != whole) acc = build_as(&b, OP_reshape, NULL, acc->ty, whole, NULL);
         Value *made = build1(&b, sum->kind, NULL, acc, x, NULL);
         made->name = op->out[0]->name = sum->out[0]->name;
         op->in[0] = made;
         func_replace(f, sum->out[0], op->out[0]);
         op_remove(sum);
+        func_remove_dead(f);
         return made->def;
     }
     return NULL;
 }
 
 static void merge(Func *f, Op *sum) {
+    sum = in_shape_of_maker(f, sum);
     if (add_onto(f, sum)) return;
     Op *before = add_before(f, sum);
-    if (before) sum = before;
-    try_merge(f, in_shape_of_product(f, sum));
+    if (before) sum = in_shape_of_maker(f, before);
+    try_merge(f, sum);
 }
 
 /* Is nothing added to it but, at most, one number a column? */

@@ -185,8 +185,9 @@ static bool join_call_aliases(MemPlan *p) {
         for (int j = 0; callee && j < op->nout; j++) {
             int i = callee->alias[j];
             if (i < 0 || callee->role == ROLE_KERNEL) continue;
-            bool own = p->fixed[root(p, op->in[i]->id)].kind != LOC_ARG ||
-                       (!op->in[i]->def && func_result_over(p->f, op->in[i]->nth) >= 0);
+            const Value *whole = viewed(op->in[i]);
+            bool own = p->fixed[root(p, whole->id)].kind != LOC_ARG ||
+                       (!whole->def && func_result_over(p->f, whole->nth) >= 0);
             if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j]))
                 continue;
             op->in[i] = insert_copy(p->f, op, op->in[i]);

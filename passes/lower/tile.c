@@ -123,10 +123,11 @@ static Type stack_of(const Loop *l, const Value *v) {
     return stack;
 }
 
-/* The op that alone reads v, if it adds it to a value of the same shape. */
+/* The op that alone reads v, if it adds it to a value of the same shape, or is a view of it. */
 static Op *only_addition(const Func *f, const Value *v) {
     if (value_uses(f, v) != 1) return NULL;
     for (Op *op = f->first; op; op = op->next) {
+        if (op->nin == 1 && op->in[0] == v && op_has(op, F_VIEW)) return op;
         bool reads = op->nin == 2 && (op->in[0] == v || op->in[1] == v);
         if (!reads) continue;
         bool plain = op_has(op, F_PLUS) && !op_attr(op, "rule");
@@ -143,15 +144,17 @@ static bool is_before(const TileGroup *g, const Value *v) {
 
 /* What is added to the sum, in the end, of what was there before: then the tiles are added to
  * that, and the addition is none. NULL: there is no such. */
-static Value *take_accumulator(const Loop *l, Value *sum) {
+static Value *take_accumulator(Loop *l, Value *sum) {
     Func *f = l->g->f;
     Value *v = sum;
     for (Op *op; (op = only_addition(f, v)); v = op->out[0]) {
+        if (op->nin == 1) continue;
         Value *other = op->in[op->in[0] == v];
         if (!is_before(l->g, other)) continue;
         func_replace(f, op->out[0], v);
         op->in[op->in[0] == v] = v; /* dead */
-        return other;
+        bool same = type_same_shape(&other->ty, &sum->ty);
+        return same ? other : build_as(&l->b, OP_reshape, NULL, sum->ty, other, NULL);
     }
     return NULL;
 }

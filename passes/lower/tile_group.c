@@ -286,9 +286,20 @@ static int64_t bytes_a_row(const TileGroup *g) {
     return MAX(total, 1);
 }
 
-/* The most rows within the bytes, else the fewest beyond: of those that tile the seed. */
+/* Of the sums that each tile adds to. */
+static int64_t sum_bytes(const TileGroup *g) {
+    int64_t bytes = 0;
+    for (const Op *op = g->f->first; op; op = op->next)
+        for (int i = 0; g->has[op->id] && i < op->nout; i++)
+            if (g->sum[op->out[i]->id]) bytes += type_bytes(&op->out[i]->ty);
+    return bytes;
+}
+
+/* The most rows within the bytes, else the fewest beyond: of those that tile the seed. Each tile reads and
+ * writes all sums, so that much smaller ones than these would take most of their time for that. */
 static bool choose_rows(TileGroup *g, const Value *seed, const PassOptions *o) {
-    int64_t suffix = 1, best = 0, most = o->tile_bytes / bytes_a_row(g),
+    int64_t bytes = MAX(o->tile_bytes, sum_bytes(g) / 4);
+    int64_t suffix = 1, best = 0, most = bytes / bytes_a_row(g),
             least = MAX(o->tile_rows, 1);
     for (int d = g->lead[seed->id] - 1; d >= 0; suffix *= seed->ty.dim[d], d--) {
         int64_t n = seed->ty.dim[d];

@@ -20,7 +20,8 @@ typedef struct TileGroup {
 } TileGroup;
 
 /* The group of a value that an op makes, and the rows of its tiles: as many as keep the large
- * values that a tile has in memory within o->tile_bytes, but not fewer than o->tile_rows. False: the value is small,
+ * values that a tile has in memory within o->tile_bytes, or within a quarter of the sums that
+ * all tiles add to, but not fewer than o->tile_rows. False: the value is small,
  * or something needs the whole of it, or ops of the group are not the same on a part of the
  * rows. The caller frees g->mem, which may be NULL. */
 bool tile_group_find(TileGroup *g, const Value *seed, const PassOptions *o);

@@ -10,9 +10,11 @@
  * stages are gone through together, each in the order of its schedule, always the one that can
  * begin first: what an op of another stage reads is sent as soon as it is made, and received
  * where it is read first; weights are gathered before all that. The wait for a message that was
- * sent comes, before the next one that the stage sends, as soon as it has been received in that
+ * sent comes, before another one that the stage sends, when it has been received in that
  * order of all stages: so no stage can wait for a message whose sender waits for it, however
- * little MPI buffers. Messages between two stages are numbered by what they carry. */
+ * little MPI buffers. When the steps run that order is another; so all but one such message are waited for only
+ * once something that came back shows that they are there. Messages between two stages are
+ * numbered by what they carry. */
 #include "passes/passes.h"
 #include "passes/pipe/pipeline_stage.h"
 
