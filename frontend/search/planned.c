@@ -213,8 +213,12 @@ static ToPlace **fastest_to_place(const SearchSpace *b) {
 /* Where it would be the fastest of all if its layers had no messages. */
 static void plan_placed(SearchSpace *b, const Choice *c) {
     double best = promised * fastest_seconds(b->r);
-    if (!search_goes_on(b->s) || c->bound * inside_least(b->s, c) >= best) return;
-    plan_inside(b, c, MIN(1, best / c->bound));
+    if (!search_goes_on(b->s)) return;
+    double least = inside_least(b->s, c);
+    if (c->bound * least >= best) return;
+    Choice timed = *c;
+    double seconds = search_seconds(b->s, &timed);
+    if (seconds * least < best) plan_inside(b, c, MIN(1, best / seconds));
 }
 
 /* All of them, then those that were planned. */
