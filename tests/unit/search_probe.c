@@ -144,3 +144,28 @@ TEST(shared_cores_make_all_compute_longer) {
     EXPECT_NEAR(y.last_backward, 3 * x.last_backward, 1e-9 * y.last_backward);
     arena_free(mem);
 }
+
+static ProbeSeconds seconds_of_key(Arena *mem, Search *s, ProbeKey key) {
+    const ProbeShared fresh = probe_shared(mem, &s->job);
+    Probe p = probe_make(mem, &s->job, s->o.machine, key, NULL, &fresh);
+    EXPECT(!p.refused);
+    return seconds_of(mem, s, &p, 2);
+}
+
+/* What gradients of weights read of a split sequence is gathered anew where they wait, and nothing where
+ * nothing is gathered; of the three products of the head, forward has one. */
+TEST(what_gradients_of_weights_take_that_wait) {
+    static const char *const types[] = {"GPT2Config", "LlamaConfig"};
+    for (int i = 0; i < ARRAY_LEN(types); i++) {
+        Arena *mem = arena_new();
+        Search *s = search_of(mem, types[i], "AdamW", slow_machine(), 4);
+        ProbeSeconds whole = seconds_of_key(mem, s, (ProbeKey){2, 1, 1, 1, false, false});
+        ProbeSeconds split = seconds_of_key(mem, s, (ProbeKey){2, 1, 1, 1, true, false});
+        test_at("%s", types[i]);
+        EXPECT(whole.again == 0 && whole.messages > 0);
+        EXPECT(split.again > 0 && split.again < split.messages);
+        double head = whole.last_forward + whole.last_backward;
+        EXPECT(whole.last_forward > 0.25 * head && whole.last_forward < 0.55 * head);
+        arena_free(mem);
+    }
+}
