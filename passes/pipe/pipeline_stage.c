@@ -78,7 +78,8 @@ static void receive_value(Pipe *p, int stage, const Value *v) {
     Edge *e = pipe_edge_to(p, v, stage);
     check(e && e->sent);
     e->sent->received = ++s->received;
-    s->known[p->value_stage[v->id]] = e->received;
+    int64_t *known = &s->known[p->value_stage[v->id]];
+    *known = MAX(*known, e->received);
     s->b.name = v->name;
     char *attrs = bfmt(&s->b, "from=%d; message=%lld", p->value_stage[v->id],
                        (long long)e->message);
