@@ -98,7 +98,9 @@ static void check_width(const Config *c) {
                       c->model_expand_ratio, (long long)c->model_hidden_size);
 }
 
+/* With weights from elsewhere the sequences are theirs where nothing else is said. */
 static void check_positions(const Config *c) {
+    if (config_has_source(c) && !config_given(c, MODEL "seq_length")) return;
     if (c->model_max_position_embeddings < c->model_seq_length)
         config_refuse(c, MODEL "max_position_embeddings", MODEL "seq_length", NULL,
                       "max_position_embeddings %lld is below seq_length %lld",

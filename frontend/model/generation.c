@@ -153,12 +153,18 @@ static bool has_place(const char *key) {
     return false;
 }
 
-const char *generation_left_out(Arena *mem, const char *dir) {
+const char *generation_left_out(Arena *mem, const char *dir, int n,
+                                const GenerationFlag *flag) {
     const Json *root = open_file(mem, dir, GENERATION_FILE);
     Text t = text_new(mem);
-    for (const Json *v = root ? root->first : NULL; v; v = v->next)
-        if (!has_place(v->key) && !changes_nothing(v))
-            text_add(&t, "%s%s", t.n ? ", " : "", v->key);
+    for (const Json *v = root ? root->first : NULL; v; v = v->next) {
+        const GenerationFlag *of = NULL;
+        for (int i = 0; i < n; i++)
+            if (!strcmp(v->key, flag[i].key)) of = &flag[i];
+        if (has_place(v->key) || changes_nothing(v) || (of && of->given)) continue;
+        text_add(&t, "%s%s", t.n ? ", " : "", v->key);
+        if (of) text_add(&t, " (%s)", of->flag);
+    }
     return t.n ? t.s : NULL;
 }
 

@@ -12,9 +12,16 @@
 void generation_read(Arena *mem, const char *dir, ModelSpec *s);
 /* The text of such a file. */
 char *generation_json(Arena *mem, const ModelSpec *s);
+/* A flag that does what a key of the file would. */
+typedef struct GenerationFlag {
+    const char *key, *flag;
+    bool given;
+} GenerationFlag;
 /* Keys of the file in `dir` that would change texts and have no place in a ModelSpec, with
- * commas between them; NULL: there are none, or no file. */
-const char *generation_left_out(Arena *mem, const char *dir);
+ * commas between them; NULL: there are none, or no file. Behind a key that is one of n flags stands that
+ * flag; where it is given the key is left out. */
+const char *generation_left_out(Arena *mem, const char *dir, int n,
+                                const GenerationFlag *flag);
 
 /* The choices as members of an object: what generation_write_choices writes, with `before`
  * before each, is what generation_read_choices takes. */

@@ -61,7 +61,7 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
     divides(cfg, PC "model_parallel", "a divisor of the width",
             "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
     static const char a_ring[] =
-        "context_parallel_algo megatron_cp_algo (of training), or a smaller degree";
+        "context_parallel_algo megatron_cp_algo (not for predict), or a smaller degree";
     if (exchanged > 1)
         divides(cfg, algo, a_ring,
                 "all-to-all exchanges parts of the sequence against heads", spec->heads,

@@ -115,7 +115,7 @@ static void compare(const Convert *c, const Safetensors *st, const char *name,
 
 static void say_left_out(const Convert *c) {
     bool hf = c->source.kind == SOURCE_HF;
-    const char *left = hf ? generation_left_out(c->mem, c->source.path) : NULL;
+    const char *left = hf ? generation_left_out(c->mem, c->source.path, 0, NULL) : NULL;
     if (left)
         say_aside("note: %s/generation_config.json: not taken: %s", c->source.path, left);
 }

@@ -137,20 +137,29 @@ static Sampling sampling_of(const Options *o, const Source *s, const Config *cfg
     return set;
 }
 
+/* Keys of generation_config.json that are not taken, with their flags. */
+static const char *left_out(Arena *mem, const Options *o, const char *folder) {
+    GenerationFlag flag[] = {{"max_new_tokens", "--max_new_tokens", false},
+                             {"max_length", "--max_new_tokens", false},
+                             {"min_new_tokens", "--min_new_tokens", false},
+                             {"min_length", "--min_new_tokens", false},
+                             {"stop_strings", "--stop", false}};
+    for (int i = 0; i < ARRAY_LEN(flag); i++)
+        flag[i].given = option_given(o, flag[i].flag);
+    return generation_left_out(mem, folder, ARRAY_LEN(flag), flag);
+}
+
 /* What a file that may not be known to be there decides, and what it does not. */
 static void report_choices(Arena *mem, const Options *o, const Source *s,
                            const Config *cfg) {
     bool greedy = option_given(o, "--greedy");
     const char *taken = generation_taken(mem, cfg, &s->spec, greedy);
-    const char *left = s->kind == SOURCE_HF ? generation_left_out(mem, s->path) : NULL;
+    const char *left = s->kind == SOURCE_HF ? left_out(mem, o, s->path) : NULL;
     if (taken)
         say_aside("tokens are chosen as generation_config.json of the model says: %s; "
                   "keys and flags go before it",
                   taken);
-    if (left)
-        say_aside("note: %s/generation_config.json: not taken: %s (lengths: "
-                  "--max_new_tokens N)",
-                  s->path, left);
+    if (left) say_aside("note: %s/generation_config.json: not taken: %s", s->path, left);
 }
 
 static void report_start(Arena *mem, const Source *s, const char *folder,

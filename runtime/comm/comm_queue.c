@@ -231,28 +231,29 @@ int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
 
 /* ---- messages between stages ---- */
 
-static bool *post_taken;
+static int64_t *post_bytes; /* of the message of each post; FREE: none */
 static int nposts;
+enum { FREE = -1 };
 
-static int take_post(void) {
+static int take_post(int64_t bytes) {
     int i = 0;
-    while (i < nposts && post_taken[i]) i++;
+    while (i < nposts && post_bytes[i] != FREE) i++;
     if (i == nposts) {
         drain();
         int more = MAX(64, 2 * nposts);
-        bool *taken = realloc(post_taken, (size_t)more);
-        if (!taken) die("no memory for %d messages at once", more);
-        memset(taken + nposts, 0, (size_t)(more - nposts));
-        post_taken = taken;
+        int64_t *all = realloc(post_bytes, (size_t)more * sizeof *all);
+        if (!all) die("no memory for %d messages at once", more);
+        for (int k = nposts; k < more; k++) all[k] = FREE;
+        post_bytes = all;
         nposts = more;
         link_posts(more);
     }
-    post_taken[i] = true;
+    post_bytes[i] = bytes;
     return i;
 }
 
 int64_t comm_send(int stage, int64_t message, const void *data, int64_t bytes) {
-    int post = take_post();
+    int post = take_post(bytes);
     begin((Request){.run = run_send,
                     .post = post,
                     .rank = comm_rank_of_stage(stage),
@@ -263,9 +264,10 @@ int64_t comm_send(int stage, int64_t message, const void *data, int64_t bytes) {
 }
 
 void comm_sent(int64_t post) {
-    check(post >= 0 && post < nposts && post_taken[post]);
-    comm_wait(begin((Request){.run = run_sent, .post = (int)post}));
-    post_taken[post] = false;
+    check(post >= 0 && post < nposts && post_bytes[post] != FREE);
+    comm_wait(
+        begin((Request){.run = run_sent, .post = (int)post, .bytes = post_bytes[post]}));
+    post_bytes[post] = FREE;
 }
 
 void comm_receive(int stage, int64_t message, void *to, int64_t bytes) {

@@ -382,6 +382,10 @@ TEST(wrong_combinations) {
                 "is not below vocab_size 50257");
     EXPECT_FAIL(parse("model: {model_config: {max_position_embeddings: 8}}"), EXIT_CONFIG,
                 "is below seq_length 1024");
+    EXPECT_INT(
+        parse("init_from: some\nmodel: {model_config: {max_position_embeddings: 8}}")
+            ->model_max_position_embeddings,
+        8);
     EXPECT_FAIL(parse("model: {model_config: {type: GPT2Config}, "
                       "arch: {type: LlamaForCausalLM}}"),
                 EXIT_CONFIG, "keep one of the two");

@@ -108,10 +108,16 @@ TEST(generation_config_that_says_more) {
         " \"transformers_version\": \"4.50.0\", \"length_penalty\": 2}";
     static const char part[] =
         "hf/generation_config.json: not taken: min_p, max_new_tokens, length_penalty";
+    static const char with_flag[] =
+        "not taken: min_p, max_new_tokens (--max_new_tokens), "
+        "length_penalty";
     char *dir = llama_folder("hf", "null", text);
-    PREDICT(dir, FEW);
+    PREDICT(dir, "--prompt_tokens", "1,2,3");
     worked();
-    EXPECT_PART(message, part);
+    EXPECT_PART(message, with_flag);
+    PREDICT(dir, FEW); /* says how many */
+    worked();
+    EXPECT_PART(message, "not taken: min_p, length_penalty");
     CONVERT("--to", "stator", dir, temp("ckpt"));
     worked();
     EXPECT_PART(message, part);

@@ -131,4 +131,5 @@ TEST_LIMIT(the_others_say_what_they_wait_for, 120) {
     for (int r = 0; r < RANKS; r++)
         SAID_EXPECT(r == 2 ? "  rank 2: silent for "
                            : arena_printf(mem(), "  rank %d: waits ", r));
+    EXPECT(!strstr(said(), ", 0 bytes"));
 }
