@@ -4,6 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* In place of the layers that are made again, of a choice that is looked at no more: its plan does not fit
+ * with what its pieces make of them, or there is none. */
+enum { UNFIT = -2, REFUSED = -3 };
+
 /* Strategies that are planned at most, where none of them fits, and then of the smallest. */
 enum { MOST_PLANS = 256, MOST_UNFIT = 1024, MOST_SMALLEST = 32 };
 
@@ -74,7 +78,8 @@ static void add_alone(SearchSpace *b, const Verified *v, const Extra *e) {
     if (same || v->c.alone || v->c.parts > 1) return;
     for (int i = 0; i < n; i++) {
         Choice c = *space_choice(b, i);
-        if (c.probe != v->c.probe || !choice_is_like(&c, e) || c.remade == -2) continue;
+        if (c.probe != v->c.probe || !choice_is_like(&c, e) || c.remade <= UNFIT)
+            continue;
         c.alone = true;
         choice_bound(s, &c);
         c.first_bound = c.bound;
@@ -104,20 +109,20 @@ static bool correct(SearchSpace *b, const Verified *v) {
     for (int i = 0; i < b->n; i++) {
         Choice *c = b->by[i];
         bool like = c->probe == v->c.probe && choice_is_like(c, e);
-        if (like && c->remade > -2) choice_bound(b->s, c);
+        if (like && c->remade > UNFIT) choice_bound(b->s, c);
     }
     return true;
 }
 
-static void drop(SearchSpace *b, const Verified *v) {
+static void drop(SearchSpace *b, const Verified *v, int why) {
     for (int i = 0; i < b->n; i++)
-        if (b->by[i]->number == v->c.number) b->by[i]->remade = -2;
+        if (b->by[i]->number == v->c.number) b->by[i]->remade = why;
 }
 
 static void refuse(SearchSpace *b, const Verified *v) {
     Family *f = &b->r->family[v->c.family];
     if (!f->unplanned) f->unplanned = v->why;
-    drop(b, v);
+    drop(b, v, REFUSED);
 }
 
 static int by_planned(const void *a, const void *b) {
@@ -299,7 +304,7 @@ static bool as_small(Search *s, const Choice *of, Choice *c, double *least) {
     c->extra_bytes = room;
     search_seconds(s, c);
     *least = c->bytes - room;
-    if (of->remade == -2 || !(*least <= room)) return false;
+    if (of->remade == REFUSED || !(*least <= room)) return false;
     c->extra_bytes = s->fixed[KNOB_RECOMPUTE] < 0 ? (room - *least) * (1 - 1e-9) : 0;
     search_seconds(s, c);
     return c->remade >= 0;
@@ -375,7 +380,7 @@ void space_plan(SearchSpace *b) {
         for (int i = 0; i < n && !again && !is_full(r); i++) {
             Verified *v = find_verified(s, r, top[i]);
             if (v && !v->fits) {
-                drop(b, v); /* its pieces are too small still */
+                drop(b, v, UNFIT); /* its pieces are too small still */
                 again = true;
             }
             if (v || !is_promising(r, top[i], s->o.tops)) continue;

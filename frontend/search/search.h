@@ -51,8 +51,8 @@ typedef struct Choice {
     int number; /* in the order of search_each, those without overlap behind all others */
     int probe;  /* whose pieces it is made of */
     int family; /* of those of the result, before they are sorted */
-    int remade; /* most layers of a chunk that are made again; -1: it does not fit; -2: it cannot
-                   be planned */
+    int remade; /* most layers of a chunk that are made again; -1: it does not fit; less: it is
+                   looked at no more */
     double first_bound;           /* before plans corrected its bytes */
     double bound, seconds, bytes; /* seconds 0: only bounded */
     double extra_bytes;           /* in bytes: what plans have more (Extra) */

@@ -142,6 +142,24 @@ static double planned(const char *path, int nth, const char *overlap, int replic
     return seconds;
 }
 
+/* What plans have more than pieces, with few layers made again, was counted for any number of them; so with
+ * limits between those of two numbers of layers nothing fitted, though the smallest did. */
+TEST_LIMIT(more_memory_does_not_lose_the_answer, 120) {
+    char *path = arena_printf(arena_new(), "%s/../configs/gpt2_124m.yaml", tests_dir());
+    bool found = false;
+    for (int megabytes = 460; megabytes <= 540; megabytes += 10) {
+        char *limit =
+            arena_printf(arena_new(), "--context.max_device_memory=%dMB", megabytes);
+        char *const flag[MOST_FLAGS] = {"--parallel_config.data_parallel=4",
+                                        "--parallel_config.model_parallel=2", limit};
+        bool fits = answered(path, 1, 8, flag) > 0;
+        test_at("%d MB", megabytes);
+        EXPECT(fits || !found);
+        found |= fits;
+    }
+    EXPECT(found);
+}
+
 /* A message of one layer is not worth its start where a layer is small; where it is large, what is
  * hidden is. */
 TEST(overlap_auto_is_no_slower_than_off) {
