@@ -4,10 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* In place of the layers that are made again, of a choice that is looked at no more: its plan does not fit
- * with what its pieces make of them, or there is none. */
-enum { UNFIT = -2, REFUSED = -3 };
-
 /* Strategies that are planned at most, where none of them fits, and then of the smallest. */
 enum { MOST_PLANS = 256, MOST_UNFIT = 1024, MOST_SMALLEST = 32 };
 

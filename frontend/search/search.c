@@ -67,7 +67,7 @@ static void correct_families(SearchSpace *b) {
     }
     for (int i = 0; i < b->n; i++) {
         const Choice *c = b->by[i];
-        if (before[c->family].fit && c->remade > -2 && !is_unsure(b, c))
+        if (before[c->family].fit && c->remade > UNFIT && !is_unsure(b, c))
             note_family(b->s, &r->family[c->family], c);
     }
     for (int i = 0; i < r->nfamilies; i++) {

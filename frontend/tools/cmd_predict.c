@@ -137,15 +137,21 @@ static Sampling sampling_of(const Options *o, const Source *s, const Config *cfg
     return set;
 }
 
-/* Keys of generation_config.json that are not taken, with their flags. */
-static const char *left_out(Arena *mem, const Options *o, const char *folder) {
+/* Keys of generation_config.json that are not taken, with the flags that do what they would; a key of
+ * the configuration may do it too. */
+static const char *left_out(Arena *mem, const Options *o, const Config *cfg,
+                            const char *folder) {
+    static const char *const path[] = {
+        "model.model_config.max_new_tokens", "model.model_config.max_decode_length",
+        "model.model_config.min_new_tokens", "model.model_config.min_length", NULL};
     GenerationFlag flag[] = {{"max_new_tokens", "--max_new_tokens", false},
                              {"max_length", "--max_new_tokens", false},
                              {"min_new_tokens", "--min_new_tokens", false},
                              {"min_length", "--min_new_tokens", false},
                              {"stop_strings", "--stop", false}};
     for (int i = 0; i < ARRAY_LEN(flag); i++)
-        flag[i].given = option_given(o, flag[i].flag);
+        flag[i].given =
+            option_given(o, flag[i].flag) || (path[i] && config_given(cfg, path[i]));
     return generation_left_out(mem, folder, ARRAY_LEN(flag), flag);
 }
 
@@ -154,7 +160,7 @@ static void report_choices(Arena *mem, const Options *o, const Source *s,
                            const Config *cfg) {
     bool greedy = option_given(o, "--greedy");
     const char *taken = generation_taken(mem, cfg, &s->spec, greedy);
-    const char *left = s->kind == SOURCE_HF ? left_out(mem, o, s->path) : NULL;
+    const char *left = s->kind == SOURCE_HF ? left_out(mem, o, cfg, s->path) : NULL;
     if (taken)
         say_aside("tokens are chosen as generation_config.json of the model says: %s; "
                   "keys and flags go before it",

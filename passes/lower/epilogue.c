@@ -42,13 +42,7 @@ static bool has_addend(const Op *op, bool full) {
     return false;
 }
 
-/* What v is a view of; or v. */
-static Value *viewed(Value *v) {
-    while (v->def && op_has(v->def, F_VIEW) && v->def->nin == 1) v = v->def->in[0];
-    return v;
-}
-
-/* The same through values that nobody else reads. */
+/* What v is a view of, or v, where nobody else reads that or a view between; else NULL. */
 static Value *viewed_alone(const Func *f, Value *v) {
     while (v->def && op_has(v->def, F_VIEW) && v->def->nin == 1 && value_uses(f, v) == 1)
         v = v->def->in[0];
@@ -166,8 +160,8 @@ static bool has_place(const Func *f, const Value *v) {
     for (int r = 0; r < f->nret; r++)
         if (f->ret[r] == v) return f->alias[r] >= 0;
     if (!sum || !op_has(sum, F_PLUS) || !is_plain(sum)) return false;
-    const Value *other = viewed(sum->in[sum->in[0] == v]);
-    return !other->def && is_accumulator(f, other);
+    const Value *other = viewed_alone(f, sum->in[sum->in[0] == v]);
+    return other && !other->def && is_accumulator(f, other);
 }
 
 /* Bytes of what nobody reads after the op. */
@@ -218,9 +212,9 @@ static Op *add_before(Func *f, Op *sum) {
     for (int i = 0; i < 2 && is_plain(sum); i++) {
         Op *op = sum->in[i]->def;
         if (!op || !op_has(op, F_TOUCHES) || value_uses(f, sum->in[i]) != 1) continue;
-        Value *acc = sum->in[1 - i], *x = op->in[0], *whole = viewed(acc);
-        if (whole->def || !is_accumulator(f, whole) || !x->def || value_uses(f, x) != 1)
-            continue;
+        Value *acc = sum->in[1 - i], *x = op->in[0], *whole = viewed_alone(f, acc);
+        if (!whole || whole->def || !is_accumulator(f, whole)) continue;
+        if (!x->def || value_uses(f, x) != 1) continue;
         Builder b = build_behind(x->def);
         if (acc != whole) acc = build_as(&b, OP_reshape, NULL, acc->ty, whole, NULL);
         Value *made = build1(&b, sum->kind, NULL, acc, x, NULL);

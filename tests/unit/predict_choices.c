@@ -115,6 +115,9 @@ TEST(generation_config_that_says_more) {
     PREDICT(dir, "--prompt_tokens", "1,2,3");
     worked();
     EXPECT_PART(message, with_flag);
+    PREDICT(dir, "--prompt_tokens", "1,2,3", "--model.model_config.max_new_tokens=4");
+    worked();
+    EXPECT_PART(message, "not taken: min_p, length_penalty");
     PREDICT(dir, FEW); /* says how many */
     worked();
     EXPECT_PART(message, "not taken: min_p, length_penalty");
