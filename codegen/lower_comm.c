@@ -39,9 +39,11 @@ static CommPart comm_part(const Op *op, int i) {
     CommPart p = {.before = 1, .each = 1, .after = 1, .dtype = in->dt};
     int n = members_of(op);
     bool reduces = op->kind == OP_all_reduce || op->kind == OP_reduce_scatter;
-    if (reduces && in->dt != DT_F32 && in->dt != DT_I32) {
-        lower_refuse(op, "its operands must be f32 or i32");
-    }
+    DType sum = dtype_is_float(in->dt) ? dtype_sum(in->dt) : in->dt;
+    if (reduces && sum != DT_F32 && sum != DT_I32)
+        lower_refuse(op, "its operands must be f32, bf16, f16 or i32");
+    if (reduces && dtype_bytes[in->dt] != dtype_bytes[op->in[0]->ty.dt])
+        lower_refuse(op, "its operands must be of one width");
     if (op->kind == OP_all_reduce || op->kind == OP_ring_shift) {
         p.after = type_count(in);
     } else if (op->kind == OP_all_to_all) {

@@ -250,9 +250,9 @@ bool value_is_free(const Value *v, bool *zero) {
     return made_from_nothing(v, 0);
 }
 
-/* Summands are not rounded, and there are no more of them than before. */
+/* Summands are not rounded unless the op says so, and there are no more of them than before. */
 bool sums_go_on(const Op *op, const SumOperands *in) {
-    bool rounds = op_has(op, F_CAST) &&
+    bool rounds = op_has(op, F_CAST) && !op_int(op, "parts", 0) &&
                   dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt];
     int64_t out = 0;
     if (!in->pending || rounds) return false;

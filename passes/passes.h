@@ -53,6 +53,8 @@ typedef struct PassOptions {
      * the residual stream stays as it is */
     DType narrow;
     bool residual_exact;
+    /* round: gradients of parameters are of the type narrow, also between ranks */
+    bool round_gradients;
     /* hoist: rounds slices that a step takes once before the loop too, as those that several
      * micro-batches take; for what stands for any number of them */
     bool hoist_slices;

@@ -10,11 +10,10 @@ const Pass passtab[] = {
 const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
-    "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,halve,train,hoist,simplify,"
-    "shard,reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,"
-    "meet,stage,simplify,ahead,simplify,tile,share,bucket,expand,simplify,epilogue,"
-    "arrange,"
-    "fuse,overlap,inline,memplan";
+    "simplify,seed,zero,narrow,remake,cut,autodiff,round,simplify,halve,train,hoist,"
+    "simplify,shard,reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,"
+    "pipeline,meet,stage,simplify,ahead,simplify,tile,share,bucket,expand,simplify,"
+    "epilogue,arrange,fuse,overlap,inline,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,narrow,remake,cut,hoist,simplify,hold,turn,simplify,shard,"
     "reshard,collect,simplify,localize,simplify,pipeline,meet,stage,simplify,tile,share,"

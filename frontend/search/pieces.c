@@ -133,7 +133,7 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double rounded = b->held - b->read; /* to half of their bytes */
     bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
     double copies = c->zero < 3 && (c->micro > 1 || parts) ? rounded : 0;
-    b->gradients = b->held;
+    b->gradients = b->held * s->gradient_share;
     if (c->zero >= 1) states /= replicas;
     bool early = c->zero == 1 && c->micro == 1 && s->overlap && !c->alone;
     if (c->zero >= 2 || early) b->gradients /= replicas;
@@ -259,26 +259,27 @@ static double once(const Search *s, const Choice *c, const GroupShape *g, int ki
     return MIN(apart, collective(s, g, kind, all));
 }
 
-/* Gradients are summed as they are held, weights gathered as they are read. */
+/* Gradients are summed in their type, weights gathered as they are read. */
 static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupShape *g,
                                  const ProbeSeconds *t, const StageBytes *b) {
     Replicas r = {0};
     if (g->members <= 1) return r;
     const ProbeBytes *p = &s->probe[c->probe].bytes;
-    double n = b->layers, held = n * p->held.layer, read = n * p->read.layer;
+    double n = b->layers, read = n * p->read.layer;
+    double all = b->held * s->gradient_share, sums = n * p->held.layer * s->gradient_share;
     double back = t->inputs + t->weights;
     double beside =
         c->pp == 1 ? MAX(0, n - 1) : 0; /* layers; stages wait until the end */
     double in_backward = beside * back, in_forward = beside * t->forward;
-    if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, held, b->held, in_backward);
+    if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, sums, all, in_backward);
     if (c->zero == 1)
-        r.step = once(s, c, g, OP_reduce_scatter, held, b->held, in_backward);
-    if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, b->held - held);
+        r.step = once(s, c, g, OP_reduce_scatter, sums, all, in_backward);
+    if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, all - sums);
     if (c->zero == 1 || c->zero == 2)
         r.step += once(s, c, g, OP_all_gather, read, b->read, in_forward);
     if (c->zero == 3) r.step += collective(s, g, OP_all_gather, b->read - read);
     if (c->zero < 2) return r;
-    double reduce = collective(s, g, OP_reduce_scatter, held) / MAX(n, 1);
+    double reduce = collective(s, g, OP_reduce_scatter, sums) / MAX(n, 1);
     r.backward += exposed(s, c, reduce, back);
     if (c->zero < 3) return r;
     double gather = collective(s, g, OP_all_gather, read) / MAX(n, 1);

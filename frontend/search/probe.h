@@ -22,7 +22,7 @@ typedef struct ParamBytes {
 /* Bytes on a rank of the split; those that grow with the micro-batch are of one sequence. Doubles
  * alone, as in ProbeSeconds: records keep them as rows of numbers. */
 typedef struct ProbeBytes {
-    ParamBytes held; /* parameters as they are updated, and their gradients */
+    ParamBytes held; /* parameters as they are updated */
     ParamBytes read; /* as products read them: rounded, in bf16 and f16 training */
     double kept;     /* of a layer, until its backward */
     double

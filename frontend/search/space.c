@@ -422,6 +422,9 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     choice_make_room(s);
     fix_knobs(s);
     s->ahead_bytes = search_ahead_bytes(s);
+    PassOptions po = strategy_pass_options(s->job.cfg);
+    s->gradient_share =
+        po.round_gradients ? dtype_bytes[po.narrow] / (double)dtype_bytes[DT_F32] : 1;
     s->record = search_record(s);
     return s;
 }

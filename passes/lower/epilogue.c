@@ -2,7 +2,10 @@
  * takes addends. Level local.
  *     %y = dot %x, %w {mk,kn->mn}; %z = add %y, %b {mn,n->mn}
  *  -> %z = dot %x, %w, %b {mk,kn,n->mn}
- * and a cast of a product to a narrower type becomes the type of the product.
+ * and a cast of a product to a narrower type becomes the type of the product; where such a cast may
+ * be of parts of a sum (`parts`), the sum with an accumulator of that type is rounded once instead:
+ *     %y = dot %x, %d : f32[..]; %y1 = cast %y {parts=1} : bf16[..]; %z = add %acc, %y1
+ *  -> %z = dot %x, %d, %acc : bf16[..]
  * and an addition after an op whose row names one that adds onto something is that one:
  *     %y = embed_grad %ids, %d; %z = add %acc, %y  ->  %z = embed_add %acc, %ids, %d
  * Only addends that cost nothing there: those with fewer dimensions (a bias), and
@@ -49,6 +52,17 @@ static Value *viewed_alone(const Func *f, Value *v) {
     return value_uses(f, v) == 1 ? v : NULL;
 }
 
+/* What v is rounded from, if that may be done behind a sum and a product of such numbers makes it;
+ * else v. */
+static Value *unrounded(const Func *f, Value *v) {
+    const Op *cast = v->def;
+    if (!cast || !op_has(cast, F_CAST) || !op_int(cast, "parts", 0)) return v;
+    Value *from = cast->in[0];
+    const Op *op = from->def;
+    bool product = op && op_has(op, F_ADDENDS) && op->in[0]->ty.dt == v->ty.dt;
+    return product && value_uses(f, v) == 1 ? from : v;
+}
+
 /* May the op add what it makes to something? */
 static bool adds(const Op *op) {
     return op && (op_has(op, F_ADDENDS | F_TOUCHES) || optab[op->kind].onto);
@@ -60,7 +74,8 @@ static Op *in_shape_of_maker(Func *f, Op *sum) {
     for (int i = 0; i < 2; i++) {
         Value *made = viewed_alone(f, sum->in[i]), *addend = sum->in[1 - i];
         bool alike = type_same_shape(&sum->in[i]->ty, &addend->ty);
-        if (!made || made == sum->in[i] || !adds(made->def) || !alike) continue;
+        if (!made || made == sum->in[i] || !alike) continue;
+        if (!adds(unrounded(f, made)->def)) continue;
         if (op_attr(sum, "rule") || !is_accumulator(f, addend)) continue;
         Builder b = build_before(sum);
         b.name = addend->name;
@@ -87,11 +102,11 @@ static int last_made(const Op *sum) {
 /* Operand i of the sum is a product, which adds the other one. The addend may be anywhere before
  * the sum; the matmul moves down to the sum. */
 static bool merge_into(Func *f, Op *sum, int i) {
-    Value *product = sum->in[i], *addend = sum->in[1 - i];
-    Op *op = product->def;
+    Value *product = unrounded(f, sum->in[i]), *addend = sum->in[1 - i];
+    Op *op = product->def, *rounds = product == sum->in[i] ? NULL : sum->in[i]->def;
     if (!op || !(optab[op->kind].flags & F_ADDENDS) || product == addend) return false;
     if (op->nin >= optab[op->kind].nin_max || value_uses(f, product) != 1) return false;
-    if (!type_same_shape(&product->ty, &sum->out[0]->ty)) return false;
+    if (!type_same_shape(&sum->in[i]->ty, &sum->out[0]->ty)) return false;
     if (dtype_is_narrow(product->ty.dt)) return false; /* it is rounded */
     bool full = addend->ty.rank == product->ty.rank;
     if (full && !is_accumulator(f, addend)) return false;
@@ -114,6 +129,7 @@ static bool merge_into(Func *f, Op *sum, int i) {
     v->def->line = op->line;
     func_replace(f, sum->out[0], v);
     op_remove(sum);
+    if (rounds) op_remove(rounds);
     op_remove(op);
     return true;
 }

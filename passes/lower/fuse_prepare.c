@@ -22,16 +22,33 @@ static void widen_for_each(Func *f, Op *cast) {
     if (!value_uses(f, v)) op_remove(cast);
 }
 
-/* Does it only add a sum over rows to what the function is given, for its caller? */
-static bool adds_up_for_caller(const Func *f, const Op *op) {
-    bool sum = false, others = false;
+static void move_to_end(Func *f, Op *op) {
+    Builder b = build_at_end(f);
+    Op *moved = op_again(&b, op, op->in);
+    func_replace(f, op->out[0], moved->out[0]);
+    op_remove(op);
+}
+
+/* What rounds v, if that is all it is read for; else NULL. */
+static Op *rounding_of(const Func *f, const Value *v) {
+    Op *def = v->def;
+    return def && op_has(def, F_CAST) && value_uses(f, v) == 1 ? def : NULL;
+}
+
+/* Does it only add a sum over rows, or what that is rounded to, to what the function is given, for
+ * its caller? Then *rounds is the op that rounds it, or NULL. */
+static bool adds_up_for_caller(const Func *f, const Op *op, Op **rounds) {
+    bool sum = false, others = false, returned = false;
+    *rounds = NULL;
     if (!op_has(op, F_PLUS)) return false;
     for (int i = 0; i < op->nin; i++) {
-        const Op *def = op->in[i]->def;
-        sum |= def && op_has(def, F_REDUCE);
-        others |= def && !op_has(def, F_REDUCE);
+        Op *def = op->in[i]->def, *cast = rounding_of(f, op->in[i]);
+        if (cast) def = cast->in[0]->def;
+        bool sums = def && op_has(def, F_REDUCE);
+        if (sums && cast) *rounds = cast;
+        others |= op->in[i]->def && !sums;
+        sum |= sums;
     }
-    bool returned = false;
     for (int i = 0; i < f->nret; i++) returned |= f->ret[i] == op->out[0];
     return sum && !others && returned && value_uses(f, op->out[0]) == 1;
 }
@@ -40,12 +57,11 @@ static bool adds_up_for_caller(const Func *f, const Op *op) {
 static void add_up_last(Func *f) {
     Op *last = f->last;
     for (Op *op = f->first, *next; op && op != last; op = next) {
+        Op *rounds;
         next = op->next;
-        if (!adds_up_for_caller(f, op)) continue;
-        Builder b = build_at_end(f);
-        Op *moved = op_again(&b, op, op->in);
-        func_replace(f, op->out[0], moved->out[0]);
-        op_remove(op);
+        if (!adds_up_for_caller(f, op, &rounds)) continue;
+        if (rounds) move_to_end(f, rounds);
+        move_to_end(f, op);
     }
 }
 

@@ -280,16 +280,26 @@ static MemoryClass class_of_arg(const Func *f, int i) {
     return MEM_DATA;
 }
 
+/* Of so many bytes of the parameter, those of its gradient. */
+static int64_t in_its_type(const Func *entry, int param, int64_t bytes) {
+    const char *type = arg_str(entry, param, "gradient", NULL);
+    DType of = entry->arg[param]->ty.dt, dt = of;
+    for (int i = 0; type && i < DT_COUNT; i++)
+        if (!strcmp(type, dtype_name[i])) dt = (DType)i;
+    return bytes / dtype_bytes[of] * dtype_bytes[dt];
+}
+
 int64_t memory_gradient_bytes(const Func *entry, int param) {
     const Value *p = entry->arg[param];
     int level = (int)arg_float(entry, param, "zero", 0);
     for (int i = 0; i < entry->narg && level >= 2; i++) {
         if (!strcmp(arg_str(entry, i, "like", ""), p->name))
-            return type_bytes(&entry->arg[i]->ty);
+            return in_its_type(entry, param, type_bytes(&entry->arg[i]->ty));
     }
     Axes axes = 0; /* over which the parameter itself is split */
     check(mesh_axes_parse(&entry->mod->mesh, arg_str(entry, param, "flat", ""), &axes));
-    return type_bytes(&p->ty) * mesh_group_size(&entry->mod->mesh, axes);
+    int64_t whole = type_bytes(&p->ty) * mesh_group_size(&entry->mod->mesh, axes);
+    return in_its_type(entry, param, whole);
 }
 
 /* Bytes of the frame that gradients take: each parameter that the entry overwrites has one,

@@ -49,6 +49,14 @@ typedef struct Train {
     Value *scale, *unscale; /* factor of the loss, and 1 / it; NULL: there is none */
 } Train;
 
+static int first_gradient(const Train *t) {
+    return t->grad->nret - t->nparam;
+}
+
+static DType gradient_type(const Train *t, int k) {
+    return t->grad->ret[first_gradient(t) + k]->ty.dt;
+}
+
 static Func *find_grad(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
         if (f->role == ROLE_MODEL && f->narg && arg_role(f, f->narg - 1) == ARG_dloss)
@@ -63,6 +71,12 @@ static void tell_early_sharding(Train *t, int arg) {
     bool early = t->o->overlap && t->o->micro_batches <= 1;
     if (!early || arg_float(t->step, arg, "zero", 0) != 1) return;
     func_arg_set(t->step, arg, &(Attr){.key = "zero", .kind = ATTR_INT, .i = 2});
+}
+
+/* A gradient of another type than the parameter: the memory plan must know. */
+static void tell_gradient(Train *t, int arg, DType dt) {
+    if (dt == t->step->arg[arg]->ty.dt) return;
+    func_arg_set_text(t->step, arg, "gradient", ATTR_STR, dtype_name[dt]);
 }
 
 /* A parameter that another stage reads too is one argument of the step. */
@@ -155,10 +169,6 @@ static Value *constant(Train *t, double v) {
                     NULL);
 }
 
-static int first_gradient(const Train *t) {
-    return t->grad->nret - t->nparam;
-}
-
 /* Micro-batch or part k of a stack of such, each of that type. */
 static Value *one_of(Builder *b, Value *stacked, int64_t k, Type one) {
     char *attrs = bfmt(b, "dim=0; first=%lld; size=1", (long long)k);
@@ -198,8 +208,9 @@ static Func *make_micro(Train *t) {
     sum[0] = func_arg(f, "loss_sum", g->ret[0]->ty);
     for (int k = 0; k < t->nparam; k++) { /* placed as what comes in */
         const Value *p = g->arg[t->param[k]];
+        DType dt = gradient_type(t, k);
         sum[k + 1] = func_arg(f, arena_printf(t->m->mem, "sum.%s", p->name),
-                              type_make(p->ty.dt, p->ty.rank, p->ty.dim));
+                              type_make(dt, p->ty.rank, p->ty.dim));
         sum[k + 1]->grad_of = p->name;
     }
     for (int pass = 0; pass < 2; pass++) {
@@ -307,7 +318,7 @@ static Value *squares(Train *t, int64_t stage) {
     Value *total = NULL;
     for (int k = 0; k < t->nparam; k++) {
         if (stage_of(t, k) != stage || t->same[k] >= 0) continue;
-        Value *g = t->sum[k + 1];
+        Value *g = build_cast(&t->b, t->sum[k + 1], DT_F32);
         if (t->unscale) g = by_scalar(t, g, t->unscale);
         Value *square = build1(&t->b, OP_mul, NULL, g, g, NULL);
         Value *sum = build1(&t->b, OP_sum, "...->_", square, NULL);
@@ -364,12 +375,14 @@ static Value *state_arg(Train *t, const char *prefix, const Value *param) {
 }
 
 /* Gradients are summed over the copies once, here at the latest, and stay with the rank that
- * updates them. */
+ * updates them. Others that are rounded would be summed where they are widened. */
 static void shard_gradients(Train *t) {
     for (int k = 0; k < t->nparam; k++) {
         const Value *p = t->held[k];
-        if (!is_sharded(t, p)) continue;
-        Type want = zero_type(t->m, t->o, &p->ty);
+        DType dt = t->sum[k + 1]->ty.dt;
+        if (!is_sharded(t, p) && dt == p->ty.dt) continue;
+        Type want = is_sharded(t, p) ? zero_type(t->m, t->o, &p->ty) : p->ty;
+        want.dt = dt;
         t->sum[k + 1] = build_placed(&t->b, OP_reshard, NULL, want, t->sum[k + 1]);
     }
 }
@@ -441,7 +454,7 @@ static Value *is_good(Train *t, Value *norm) {
 
 /* Results over parameter k and its states: the new ones where the step is good. */
 static void update(Train *t, int k) {
-    Value *in[MAX_TERMS] = {t->held[k], t->sum[k + 1]};
+    Value *in[MAX_TERMS] = {t->held[k], build_cast(&t->b, t->sum[k + 1], DT_F32)};
     int n = 2;
     for (int i = 0; i < t->optimizer->nstates; i++)
         in[n++] = state_arg(t, t->optimizer->state[i], t->held[k]);
@@ -470,7 +483,8 @@ static void update_all(Train *t) {
 /* Placed as the parameters are. */
 static void give_gradients(Train *t) {
     for (int k = 0; k < t->nparam; k++)
-        if (t->same[k] < 0) func_ret(t->step, t->sum[k + 1], t->held[k]->nth);
+        if (t->same[k] < 0)
+            func_ret(t->step, build_cast(&t->b, t->sum[k + 1], DT_F32), t->held[k]->nth);
 }
 
 /* NULL: none. */
@@ -496,6 +510,8 @@ void pass_train(Module *m, const PassOptions *o) {
     t.b = build_at_end(t.step);
     step_arguments(&t);
     if (!t.nparam) fail(EXIT_CONFIG, "@%s has no parameter to train", t.grad->name);
+    for (int k = 0; k < t.nparam; k++)
+        tell_gradient(&t, t.held[k]->nth, gradient_type(&t, k));
     refuse_types(&t);
     t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
     if (t.optimizer) scalar_arguments(&t);

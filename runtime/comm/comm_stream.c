@@ -173,14 +173,39 @@ static void combine_i32(int32_t *out, const int32_t *a, const int32_t *b, int64_
     }
 }
 
+/* Every sum of two is rounded. */
+#define COMBINE_NARROW(name, wide, narrow)                                               \
+    static void name(uint16_t *out, const uint16_t *a, const uint16_t *b, int64_t n,     \
+                     bool max) {                                                         \
+        if (max) {                                                                       \
+            for (int64_t i = 0; i < n; i++)                                              \
+                out[i] = narrow(larger(wide(a[i]), wide(b[i])));                         \
+        } else {                                                                         \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) out[i] =                \
+                narrow(wide(a[i]) + wide(b[i]));                                         \
+        }                                                                                \
+    }
+COMBINE_NARROW(combine_bf16, bf16_to_f32, f32_to_bf16)
+COMBINE_NARROW(combine_f16, f16_to_f32, f32_to_f16)
+
 static void combine(DType dtype, void *out, const void *a, const void *b, int64_t bytes,
                     bool max) {
-    check(dtype == DT_F32 || dtype == DT_I32);
-    check(bytes % 4 == 0);
-    if (dtype == DT_F32)
-        combine_f32(out, a, b, bytes / 4, max);
-    else
-        combine_i32(out, a, b, bytes / 4, max);
+    int64_t n = bytes / dtype_bytes[dtype];
+    check(bytes % dtype_bytes[dtype] == 0);
+    switch (dtype) {
+    case DT_F32:
+        combine_f32(out, a, b, n, max);
+        break;
+    case DT_I32:
+        combine_i32(out, a, b, n, max);
+        break;
+    case DT_BF16:
+        combine_bf16(out, a, b, n, max);
+        break;
+    default:
+        check(dtype == DT_F16);
+        combine_f16(out, a, b, n, max);
+    }
 }
 
 void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,
