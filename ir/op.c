@@ -11,7 +11,7 @@ const char arg_spec[] =
     "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? "
     "global:t? flat:a? lead:i? zero:i? rows:i? "
     "tensor:s? first:i? same:s? stage:i? exact:t? turned:s? rounds:s? "
-    "gradient:s?";
+    "gradient:t?";
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {

@@ -266,14 +266,14 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     if (g->members <= 1) return r;
     const ProbeBytes *p = &s->probe[c->probe].bytes;
     double n = b->layers, read = n * p->read.layer;
-    double all = b->held * s->gradient_share, sums = n * p->held.layer * s->gradient_share;
+    double all = b->held * s->gradient_share,
+           sums = n * p->held.layer * s->gradient_share;
     double back = t->inputs + t->weights;
     double beside =
         c->pp == 1 ? MAX(0, n - 1) : 0; /* layers; stages wait until the end */
     double in_backward = beside * back, in_forward = beside * t->forward;
     if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, sums, all, in_backward);
-    if (c->zero == 1)
-        r.step = once(s, c, g, OP_reduce_scatter, sums, all, in_backward);
+    if (c->zero == 1) r.step = once(s, c, g, OP_reduce_scatter, sums, all, in_backward);
     if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, all - sums);
     if (c->zero == 1 || c->zero == 2)
         r.step += once(s, c, g, OP_all_gather, read, b->read, in_forward);

@@ -104,7 +104,7 @@ struct Search {
     int threads;
     bool overlap;
     double gradient_share; /* bytes of a gradient over those of the parameter */
-    double ahead_bytes; /* of batches that are read ahead, of one replica */
+    double ahead_bytes;    /* of batches that are read ahead, of one replica */
     Probe *probe;
     int nprobes, probe_cap;
     const ProbeUpdate **update; /* that probes share */

@@ -282,10 +282,10 @@ static MemoryClass class_of_arg(const Func *f, int i) {
 
 /* Of so many bytes of the parameter, those of its gradient. */
 static int64_t in_its_type(const Func *entry, int param, int64_t bytes) {
+    const Module *m = entry->mod;
     const char *type = arg_str(entry, param, "gradient", NULL);
-    DType of = entry->arg[param]->ty.dt, dt = of;
-    for (int i = 0; type && i < DT_COUNT; i++)
-        if (!strcmp(type, dtype_name[i])) dt = (DType)i;
+    DType of = entry->arg[param]->ty.dt;
+    DType dt = type ? type_parse(m->mem, &m->mesh, type).dt : of;
     return bytes / dtype_bytes[of] * dtype_bytes[dt];
 }
 

@@ -75,8 +75,7 @@ static void want_gradients(const Round *r, const Func *f) {
     int n = f->nret;
     for (int i = f->narg - 1; i >= 0; i--)
         if (arg_role(f, i) == ARG_param) n--;
-    for (; n < f->nret; n++)
-        r->wanted[f->nth][n] = f->ret[n]->ty.dt == DT_F32;
+    for (; n < f->nret; n++) r->wanted[f->nth][n] = f->ret[n]->ty.dt == DT_F32;
 }
 
 static bool has_gradients(const Func *f) {

@@ -76,7 +76,9 @@ static void tell_early_sharding(Train *t, int arg) {
 /* A gradient of another type than the parameter: the memory plan must know. */
 static void tell_gradient(Train *t, int arg, DType dt) {
     if (dt == t->step->arg[arg]->ty.dt) return;
-    func_arg_set_text(t->step, arg, "gradient", ATTR_STR, dtype_name[dt]);
+    Type scalar = type_scalar(dt);
+    func_arg_set_text(t->step, arg, "gradient", ATTR_TYPE,
+                      type_text(t->m->mem, &t->m->mesh, &scalar));
 }
 
 /* A parameter that another stage reads too is one argument of the step. */
@@ -380,7 +382,8 @@ static void shard_gradients(Train *t) {
     for (int k = 0; k < t->nparam; k++) {
         const Value *p = t->held[k];
         DType dt = t->sum[k + 1]->ty.dt;
-        if (!is_sharded(t, p) && dt == p->ty.dt) continue;
+        bool rounded = dt != p->ty.dt && t->m->mesh.naxes;
+        if (!is_sharded(t, p) && !rounded) continue;
         Type want = is_sharded(t, p) ? zero_type(t->m, t->o, &p->ty) : p->ty;
         want.dt = dt;
         t->sum[k + 1] = build_placed(&t->b, OP_reshard, NULL, want, t->sum[k + 1]);

@@ -68,6 +68,12 @@ static const Case cases[] = {
      {PART(1, 30011, 1, DT_F32), PART(0, 1, 1, DT_F32), PART(5, 701, 3, DT_I32),
       PART(1, 1, 1, DT_F32), PART(1, 2, 4099, DT_F32), PART(101, 1, 17, DT_F32)},
      0},
+    {"16 bits", 1, {PART(3, 5, 41, DT_BF16)}, 0},
+    {"bucket of 16 bits",
+     4,
+     {PART(1, 30011, 1, DT_BF16), PART(5, 701, 3, DT_F16), PART(1, 1, 1, DT_BF16),
+      PART(101, 1, 17, DT_F16)},
+     0},
     {"many segments", 2, {PART(1, 600011, 1, DT_F32), PART(3, 5, 2999, DT_F32)}, 3},
 };
 
@@ -81,6 +87,7 @@ static uint32_t hash_of(int rank, int part, int64_t i) {
 static double value(DType t, int rank, int part, int64_t i) {
     uint32_t h = hash_of(rank, part, i);
     if (t == DT_I32) return (double)(h >> 8);
+    if (dtype_is_narrow(t)) return (double)(h >> 24) / 128 - 1; /* a number of each */
     return (float)((double)h / 2147483648.0 - 1);
 }
 
@@ -127,7 +134,11 @@ static double wanted(CommKind kind, const Members *m, const CommPart *p, int par
 
 static double tolerance(CommKind kind, const CommPart *p, int n) {
     bool sums = kind == COMM_ALL_REDUCE || kind == COMM_REDUCE_SCATTER;
-    return sums && p->dtype == DT_F32 ? 1.2e-7 * n * n : 0;
+    double unit = p->dtype == DT_F32    ? 1.2e-7
+                  : p->dtype == DT_BF16 ? 0x1p-8
+                  : p->dtype == DT_F16  ? 0x1p-11
+                                        : 0;
+    return sums ? unit * n * n : 0;
 }
 
 /* ---- runs ---- */
@@ -150,11 +161,13 @@ static int64_t count_of(const CommPart *p, bool whole, int n) {
 }
 
 static void *fill(Arena *mem, const CommPart *p, int part, int64_t count) {
-    uint32_t *data = arena_alloc(mem, (size_t)count * 4 + GUARD);
+    void *data = arena_alloc(mem, (size_t)count * dtype_bytes[p->dtype] + GUARD);
     for (int64_t i = 0; i < count; i++) {
         double v = value(p->dtype, comm_rank(), part, i);
         if (p->dtype == DT_I32)
             ((int32_t *)data)[i] = (int32_t)v;
+        else if (dtype_is_narrow(p->dtype))
+            ((uint16_t *)data)[i] = f32_to_narrow(p->dtype, (float)v);
         else
             ((float *)data)[i] = (float)v;
     }
@@ -163,6 +176,7 @@ static void *fill(Arena *mem, const CommPart *p, int part, int64_t count) {
 
 static double element(const CommPart *p, int64_t i) {
     if (p->dtype == DT_I32) return ((int32_t *)p->to)[i];
+    if (dtype_is_narrow(p->dtype)) return narrow_to_f32(p->dtype, ((uint16_t *)p->to)[i]);
     return ((float *)p->to)[i];
 }
 
@@ -180,7 +194,7 @@ static void expect_part(CommKind kind, const Members *m, const CommPart *p, int 
         }
     }
     for (int i = 0; i < GUARD; i++) {
-        if (((char *)p->to)[count * 4 + i] != 0) differences++;
+        if (((char *)p->to)[count * dtype_bytes[p->dtype] + i] != 0) differences++;
     }
 }
 
@@ -188,7 +202,8 @@ static uint64_t hash_results(CommKind kind, const Members *m, const CommPart *pa
                              int n) {
     uint64_t h = 1;
     for (int i = 0; i < n; i++) {
-        size_t bytes = (size_t)count_of(&part[i], kinds[kind].to_whole, m->n) * 4;
+        size_t bytes = (size_t)count_of(&part[i], kinds[kind].to_whole, m->n) *
+                       dtype_bytes[part[i].dtype];
         h = h * 31 + (bytes ? hash64(part[i].to, bytes) : 0);
     }
     return h;
@@ -206,7 +221,7 @@ static uint64_t run_once(CommKind kind, unsigned axes, const Case *c, bool in_pl
         int64_t to = count_of(p, kinds[kind].to_whole, m.n);
         p->from = fill(mem, p, i, count_of(p, kinds[kind].from_whole, m.n));
         p->to = in_place ? (void *)(uintptr_t)p->from
-                         : arena_alloc(mem, (size_t)to * 4 + GUARD);
+                         : arena_alloc(mem, (size_t)to * dtype_bytes[p->dtype] + GUARD);
     }
     size_t space = (size_t)comm_workspace_bytes(kind, m.n, part, c->n);
     char *workspace = malloc(space + GUARD);

@@ -5,17 +5,18 @@
 TEST_LABEL(RANKS);
 TEST_LABEL(RELEASED);
 
-#define BF16 "--model.model_config.compute_dtype bfloat16 "
+#define MODEL_KEY "--model.model_config."
+#define BF16      MODEL_KEY "compute_dtype bfloat16 "
 enum { STEPS = 20 };
 
 /* The strategies of a kind each, of both models; in the short form each with one of them. */
-static void each_strategy(const char *model, int first) {
+static void each_strategy(const char *model, const char *types, int first) {
     const char *f32 = run_of("f32", model, 1, "");
-    const char *one = run_of("one", model, 1, BF16);
+    const char *one = run_of("one", model, 1, types);
     double worst = 0, from_f32 = apart(f32, one);
     EXPECT(from_f32 > 1e-7); /* or nothing was rounded */
     for (int i = test_long() ? 0 : first; i < ARRAY_LEN(way); i += test_long() ? 1 : 2) {
-        const char *words = arena_printf(mem(), BF16 "%s", way[i].words);
+        const char *words = arena_printf(mem(), "%s%s", types, way[i].words);
         const char *many = run_of("many", model, way[i].ranks, words);
         double off = apart(one, many);
         if (!(off <= 2e-3))
@@ -31,11 +32,16 @@ static void each_strategy(const char *model, int first) {
 }
 
 TEST_LIMIT(gpt2_as_one, 180) {
-    each_strategy("gpt2_tiny", 0);
+    each_strategy("gpt2_tiny", BF16, 0);
 }
 
 TEST_LIMIT(llama_as_one, 180) {
-    each_strategy("llama_tiny", 1);
+    each_strategy("llama_tiny", BF16, 1);
+}
+
+TEST_LIMIT(gradients_of_16_bits, 180) {
+    each_strategy("gpt2_tiny", BF16 MODEL_KEY "accumulate_allreduce_grads_in_fp32 False ",
+                  1);
 }
 
 /* Residual streams in float32 change the numbers, and not by much. */

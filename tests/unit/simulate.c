@@ -184,7 +184,7 @@ static void expect_every_lost_sum_found(char *type) {
     SIMULATE("-n", "4", "--parallel_config.model_parallel", "2",
              "--model.model_config.compute_dtype", type, "--dump_ir", dir);
     worked();
-    Lines *l = lines_of(mem, dumped(mem, "ir", "18-simplify.ir"));
+    Lines *l = lines_of(mem, dumped(mem, "ir", "19-simplify.ir"));
     int sums = 0, nth = 0;
     for (int i = -1; i < l->n; i++) {
         char *was = i < 0 ? NULL : l->line[i];
@@ -238,7 +238,7 @@ TEST(ranks_that_wait_for_each_other_are_told) {
     SIMULATE("-n", "4", "--parallel_config.pipeline_stage", "2",
              "--parallel_config.micro_batch_num", "2", "--dump_ir", temp("ir"));
     worked();
-    Lines *l = lines_of(mem, dumped(mem, "ir", "24-meet.ir"));
+    Lines *l = lines_of(mem, dumped(mem, "ir", "25-meet.ir"));
     int receive = line_with(l, 0, "%d.y = receive {from=1; message=0}");
     int send = line_with(l, 0, "send %y {to=1; message=0}");
     EXPECT(send < receive);
@@ -365,7 +365,7 @@ TEST(steps_of_rounding_are_no_difference) {
 /* A text must be the step of these ranks, with the arguments that are filled. */
 TEST(a_text_of_something_else_is_refused) {
     Arena *mem = arena_new();
-    char *text = temp("ir/18-simplify.ir"), *early = temp("ir/12-simplify.ir");
+    char *text = temp("ir/19-simplify.ir"), *early = temp("ir/13-simplify.ir");
     SIMULATE("-n", "2", "--dump_ir", temp("ir"));
     worked();
     SIMULATE("-n", "2", "--ir", text);
@@ -376,7 +376,7 @@ TEST(a_text_of_something_else_is_refused) {
     refused(EXIT_CONFIG, "is at level diffed");
     SIMULATE("-n", "2", "--ir", text, "--parallel_config.micro_batch_num", "2");
     refused(EXIT_CONFIG, "i32 of all tokens of a step");
-    Lines *l = lines_of(mem, dumped(mem, "ir", "18-simplify.ir"));
+    Lines *l = lines_of(mem, dumped(mem, "ir", "19-simplify.ir"));
     int at = line_with(l, line_with(l, 0, "func @step"), "init=\"normal\"");
     char *init = strstr(l->line[at], "init=\"normal\"");
     memcpy(init, "init=\"nobody\"", strlen("init=\"nobody\""));

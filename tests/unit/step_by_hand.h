@@ -47,6 +47,10 @@ typedef struct Step { /* what a step computes, by hand */
     int nparam, *param; /* indices of arguments */
 } Step;
 
+static double rounded(DType t, double v) {
+    return dtype_is_narrow(t) ? narrow_to_f32(t, f32_to_narrow(t, (float)v)) : v;
+}
+
 /* Of gradients that are made `scale` times as large, where narrow numbers may round them
  * otherwise. */
 static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg, int64_t runs,
@@ -77,12 +81,14 @@ static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg, int6
         for (int p = 0; p < s.nparam; p++) {
             Tensor *g = ret[grad->nret - s.nparam + p];
             for (int64_t k = 0, n = type_count(&g->ty); k < n; k++) {
-                s.gradient[p][k] += tensor_get(g, k) / scale;
+                double sum = s.gradient[p][k] + tensor_get(g, k);
+                s.gradient[p][k] = rounded(g->ty.dt, sum);
             }
         }
     }
     for (int p = 0; p < s.nparam; p++) {
         for (int64_t k = 0, n = type_count(&grad->arg[s.param[p]]->ty); k < n; k++) {
+            s.gradient[p][k] /= scale;
             s.norm += s.gradient[p][k] * s.gradient[p][k];
         }
     }
