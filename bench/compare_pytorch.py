@@ -4,12 +4,13 @@
     compare_pytorch.py --stator BIN [--model gpt2_124m] [--batch 4] [--seq 1024]
                        [--runs 5] [--steps 3] [--threads N]
                        [--kinds stator-f32,eager-f32,compiled-f32,stator-bf16,...]
-                       [--out FILE.json]
+                       [--flags "--recompute_config.recompute True"] [--out FILE.json]
 
 Models: gpt2_124m, gpt2_355m, gpt2_774m, llama_110m; --layers cuts them short. PyTorch runs
 the model as nanoGPT writes it: one matmul for queries, keys and values, attention by
 scaled_dot_product_attention, fused AdamW, clipping by the global norm; bf16 by autocast with
-float32 weights. Every run is a process of its own that does one step to warm up and then
+float32 weights. --flags are keys of
+stator's runs. Every run is a process of its own that does one step to warm up and then
 --steps; a round runs each kind once. Prints, for each kind, the median of tokens/s over the
 rounds, the largest over the smallest, the share of the step's bound in its time, and the peak
 of resident memory, and ratios of stator to the best of PyTorch in the same type. The bound is
@@ -158,7 +159,7 @@ def stator_command(a, command, kind, folder):
             "bfloat16" if kind.endswith("bf16") else "float32",
             "--context.threads", str(a.threads), "--output_dir",
             os.path.join(folder, "run"), "--resume", "never",
-            "--callbacks.CheckpointMonitor.save_checkpoint_steps", "0"]
+            "--callbacks.CheckpointMonitor.save_checkpoint_steps", "0"] + a.flags.split()
 
 
 def measured_bound(a, kind, folder):
@@ -244,6 +245,7 @@ def main():
     p.add_argument("--steps", type=int, default=3)
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--kinds", default=",".join(KINDS))
+    p.add_argument("--flags", default="")
     p.add_argument("--out")
     p.add_argument("--child", help=argparse.SUPPRESS)
     a = p.parse_args()

@@ -80,6 +80,12 @@ static bool gathers_between_hosts(const Plan *p) {
     return group_of_host(p) > 0;
 }
 
+/* A machine may say itself how wide numbers in sums are. */
+static bool sums_wide_gradients(const Plan *p) {
+    bool wide = p->job->cfg->model_accumulate_allreduce_grads_in_fp32;
+    return wide && rounds_weights(p) && replicas(p) > 1 && !(p->machine->sum_bytes > 0);
+}
+
 static bool waits_for_messages(const Plan *p) {
     return strategy_of(p)->overlap == OVERLAP_OFF;
 }
@@ -113,6 +119,7 @@ static const struct {
     {WORK_MESSAGES, reduces_often, "optimizer_level level1"},
     {WORK_MESSAGES, gathers_between_hosts,
      "optimizer_weight_shard_size %lld, the replicas on a host"},
+    {WORK_MESSAGES, sums_wide_gradients, "accumulate_allreduce_grads_in_fp32 False"},
     {WORK_MESSAGES, waits_for_messages, "parallel.overlap thread"},
     {WAITING, always, "more micro-batches (micro_batch_num)"},
     {WAITING, has_whole_stages, "pp_interleave_num"},

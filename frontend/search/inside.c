@@ -91,7 +91,7 @@ static double copies_of(const Search *s, const Choice *c) {
     double shared = 1.0 / c->dp;
     double states = s->probe[c->probe].bytes.states * (c->zero >= ZERO_1 ? shared : 1);
     double gradient = c->micro == 1 ? 0 : c->zero >= ZERO_2 ? shared : 1;
-    gradient *= s->gradient_share;
+    gradient *= search_gradient_share(s);
     return (c->zero >= ZERO_3 ? shared : 1) + gradient + states;
 }
 

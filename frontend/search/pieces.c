@@ -3,6 +3,10 @@
 #include "passes/cost/message.h"
 #include <math.h>
 
+double search_gradient_share(const Search *s) {
+    return dtype_bytes[s->gradient] / (double)dtype_bytes[DT_F32];
+}
+
 double search_room(const Search *s) {
     double process = (double)plan_process_bytes(s->o.cfg);
     return s->o.limit_bytes > 0 ? s->o.limit_bytes - process : INFINITY;
@@ -133,7 +137,7 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double rounded = b->held - b->read; /* to half of their bytes */
     bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
     double copies = c->zero < 3 && (c->micro > 1 || parts) ? rounded : 0;
-    b->gradients = b->held * s->gradient_share;
+    b->gradients = b->held * search_gradient_share(s);
     if (c->zero >= 1) states /= replicas;
     bool early = c->zero == 1 && c->micro == 1 && s->overlap && !c->alone;
     if (c->zero >= 2 || early) b->gradients /= replicas;
@@ -231,13 +235,13 @@ static bool holds_the_same(const StageBytes *a, const StageBytes *b) {
 
 /* ---- messages over the replicas ---- */
 
-/* Of so many bytes in all, before they are split or when they are together again; sums are of
- * f32. */
+/* Of so many bytes in all, before they are split or when they are together again; sums are those of
+ * gradients. */
 static double collective(const Search *s, const GroupShape *g, int kind, double bytes) {
     const Machine *m = s->o.machine;
     double operand = kind == OP_all_gather ? bytes / g->members : bytes;
     double sent = message_sent(kind, operand, g->members);
-    return collective_seconds(m, g, kind, sent * message_width(m, kind, DT_F32));
+    return collective_seconds(m, g, kind, sent * message_width(m, kind, s->gradient));
 }
 
 /* What a rank cannot compute beside. */
@@ -266,8 +270,8 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     if (g->members <= 1) return r;
     const ProbeBytes *p = &s->probe[c->probe].bytes;
     double n = b->layers, read = n * p->read.layer;
-    double all = b->held * s->gradient_share,
-           sums = n * p->held.layer * s->gradient_share;
+    double share = search_gradient_share(s);
+    double all = b->held * share, sums = n * p->held.layer * share;
     double back = t->inputs + t->weights;
     double beside =
         c->pp == 1 ? MAX(0, n - 1) : 0; /* layers; stages wait until the end */

@@ -103,8 +103,8 @@ struct Search {
     int64_t layers;
     int threads;
     bool overlap;
-    double gradient_share; /* bytes of a gradient over those of the parameter */
-    double ahead_bytes;    /* of batches that are read ahead, of one replica */
+    DType gradient;     /* type of gradients of parameters */
+    double ahead_bytes; /* of batches that are read ahead, of one replica */
     Probe *probe;
     int nprobes, probe_cap;
     const ProbeUpdate **update; /* that probes share */
@@ -188,6 +188,8 @@ GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages);
 int choice_orders(const Search *s, const Choice *c, RankOrder *order);
 /* Bytes that a plan may have with the batches that are read ahead; INFINITY. */
 double search_room(const Search *s);
+/* Bytes of a gradient over those of its parameter. */
+double search_gradient_share(const Search *s);
 /* Bytes of batches that are read ahead, of which each replica has its own; what they leave. */
 double choice_ahead(const Search *s, const Choice *c);
 double choice_room(const Search *s, const Choice *c);

@@ -423,8 +423,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     fix_knobs(s);
     s->ahead_bytes = search_ahead_bytes(s);
     PassOptions po = strategy_pass_options(s->job.cfg);
-    s->gradient_share =
-        po.round_gradients ? dtype_bytes[po.narrow] / (double)dtype_bytes[DT_F32] : 1;
+    s->gradient = po.round_gradients ? po.narrow : DT_F32;
     s->record = search_record(s);
     return s;
 }
