@@ -10,7 +10,7 @@ const Pass passtab[] = {
 const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
-    "simplify,seed,zero,narrow,remake,cut,autodiff,round,simplify,halve,train,hoist,"
+    "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,round,halve,train,hoist,"
     "simplify,shard,reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,"
     "pipeline,meet,stage,simplify,ahead,simplify,tile,share,bucket,expand,simplify,"
     "epilogue,arrange,fuse,overlap,inline,memplan";

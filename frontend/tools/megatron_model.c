@@ -222,6 +222,14 @@ void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s) {
 
 /* ---- types ---- */
 
+/* Gradients of fp16 are float16 unless a flag says otherwise, those of bf16 are float32, as
+ * Megatron-LM has it. */
+static void add_gradients(Megatron *m) {
+    bool narrow = GIVEN(m, fp16) ? !GIVEN(m, accumulate_allreduce_grads_in_fp32)
+                                 : GIVEN(m, bf16) && GIVEN(m, grad_reduce_in_bf16);
+    if (narrow) megatron_add(m, MODEL "accumulate_allreduce_grads_in_fp32", "False");
+}
+
 void megatron_add_types(Megatron *m) {
     bool f16 = GIVEN(m, fp16);
     if (f16 && GIVEN(m, bf16)) fail(EXIT_CONFIG, "--fp16 and --bf16: keep one");
@@ -229,6 +237,7 @@ void megatron_add_types(Megatron *m) {
                  f16              ? "float16"
                  : GIVEN(m, bf16) ? "bfloat16"
                                   : "float32");
+    add_gradients(m);
     if (!f16) return;
     if (REAL(m, loss_scale, 0) != 0) { /* 0 is a dynamic one */
         ADD(m, loss_scale, WRAP "loss_scale", NULL);

@@ -21,10 +21,11 @@ struct MindSpeed {
     Megatron *m;
     Leaf *leaf;
     int n, cap;
-    bool *said;          /* by row of the table */
-    bool has_llm;        /* the form with model_config.llm */
-    bool resumes;        /* resume_training: True */
-    char *max_positions; /* position.max_size; NULL: it is not there */
+    bool *said;            /* by row of the table */
+    bool has_llm;          /* the form with model_config.llm */
+    bool resumes;          /* resume_training: True */
+    char *max_positions;   /* position.max_size; NULL: it is not there */
+    const Leaf *gradients; /* precision.grad_accumulation_dtype; NULL: it is not there */
 };
 
 /* ---- values ---- */
@@ -120,6 +121,29 @@ static void take_positions(MindSpeed *s, const Leaf *leaf) {
 
 static void take_resume(MindSpeed *s, const Leaf *leaf) {
     s->resumes = truth_of(leaf);
+}
+
+static void take_gradients(MindSpeed *s, const Leaf *leaf) {
+    s->gradients = leaf;
+}
+
+/* When all of the file is known: the type of products too. */
+static void give_gradients(MindSpeed *s) {
+    const Leaf *leaf = s->gradients;
+    if (!leaf) return;
+    const char *text = text_of(s->m->mem, leaf->node);
+    const char *narrow = GIVEN(s->m, bf16)   ? "bfloat16"
+                         : GIVEN(s->m, fp16) ? "float16"
+                                             : "";
+    if (!strcmp(text, "float32")) {
+        give(s, leaf, MEGATRON_accumulate_allreduce_grads_in_fp32, 0, NULL);
+    } else if (strcmp(text, narrow) != 0) {
+        fail_at(EXIT_CONFIG, leaf->node->at, NULL,
+                "%s %.60s is not there: gradients are float32%s%s", leaf->path, text,
+                narrow[0] ? " or, as compute_dtype, " : "", narrow);
+    } else if (GIVEN(s->m, bf16)) {
+        give(s, leaf, MEGATRON_grad_reduce_in_bf16, 0, NULL);
+    }
 }
 
 /* ---- rows ---- */
@@ -301,6 +325,7 @@ void mindspeed_defaults(MindSpeed *s) {
     for (int i = 0; i < ARRAY_LEN(others); i++)
         give_default(s, others[i].id, others[i].word);
     default_biases(s);
+    give_gradients(s);
     if (s->max_positions) {
         if (!GIVEN(m, seq_length))
             megatron_note(m, "position.max_size: sequences have as many tokens, as "

@@ -129,11 +129,35 @@ static bool arithmetic(Op *op, Value **out, void *context) {
     return v != NULL;
 }
 
+/* What v is a view of, if it is read by nothing but one op; else NULL. */
+static Value *viewed(const Func *f, const Value *v) {
+    const Op *view = v->def;
+    bool is = view && op_has(view, F_VIEW) && view->nin == 1 && view->nout == 1;
+    return is && value_uses(f, v) == 1 ? view->in[0] : NULL;
+}
+
+/* The sum of two views of one shape is the view of a sum, which ranks then make once. */
+static bool view_of_sum(Op *op, Value **out, void *context) {
+    (void)context;
+    if (!op_has(op, F_PLUS) || op->nin != 2 || op_attr(op, "rule")) return false;
+    Value *x = viewed(op->fn, op->in[0]), *y = viewed(op->fn, op->in[1]);
+    if (!x || !y || x == y || !type_equal(&x->ty, &y->ty)) return false;
+    Builder b = build_before(op);
+    b.name = op->out[0]->name;
+    Value *sum = build1(&b, op->kind, NULL, x, y, NULL);
+    sum->ty = x->ty;
+    b.name = op->out[0]->name;
+    out[0] = build_placed(&b, op->in[0]->def->kind, NULL, op->out[0]->ty, sum);
+    sum->grad_of = out[0]->grad_of = op->out[0]->grad_of;
+    return true;
+}
+
 void pass_simplify(Module *m, const PassOptions *o) {
     (void)o;
     module_remove_unused(m);
     for (Func *f = m->first; f; f = f->next) {
         func_rewrite(f, arithmetic, NULL);
+        if (m->level <= LEVEL_DIFFED) func_rewrite(f, view_of_sum, NULL);
         if (m->level >= LEVEL_LOCAL) moves_to_views(f);
         common_subexpressions(f);
         func_remove_dead(f);

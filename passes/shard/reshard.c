@@ -6,6 +6,8 @@
 #include "ir/placement.h"
 #include "passes/passes.h"
 
+enum { MOST_HANDED = 64 }; /* ops from where a value is rounded to where it is summed */
+
 /* Carried arguments of a loop body: what it hands back must lie alike. */
 static int carried(const Module *m, const Func *f) {
     int most = 0;
@@ -74,11 +76,30 @@ static Value *cast_parts(Builder *b, Value *v, DType to) {
     return made;
 }
 
-/* v under another placement. Sums over ranks are made in f32 at least. */
+/* What another op hands on as it is: through moves, calls and sums. */
+static const Value *handed_on(const Value *v) {
+    const Op *op = v->def;
+    if (!op || !op->nin) return NULL;
+    if (op_is_call(op)) return op_func(op)->ret[v->nth];
+    if (op_has(op, F_PLUS)) return op->in[op->in[0]->def == NULL];
+    return op_has(op, F_MOVE) ? op->in[0] : NULL;
+}
+
+/* Is it rounded so that parts of a sum may be? */
+static bool is_of_parts(const Value *v) {
+    for (int left = MOST_HANDED; v && v->def && left; left--) {
+        if (op_has(v->def, F_CAST)) return op_int(v->def, "parts", 0) != 0;
+        v = handed_on(v);
+    }
+    return false;
+}
+
+/* v under another placement. Sums over ranks are made in f32 at least, but of what says that it may
+ * be rounded before. */
 static Value *moved(Builder *b, Value *v, Type want) {
     DType was = v->ty.dt, sum = dtype_is_float(was) ? dtype_sum(was) : was;
     bool adds = v->ty.pending & ~want.pending;
-    if (adds && sum != was) v = cast_parts(b, v, want.dt = sum);
+    if (adds && sum != was && !is_of_parts(v)) v = cast_parts(b, v, want.dt = sum);
     b->name = v->name;
     v = build_placed(b, OP_reshard, NULL, want, v);
     return v->ty.dt == was ? v : cast_parts(b, v, was);

@@ -86,6 +86,19 @@ static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
     return sums_go_on(op, &in);
 }
 
+/* Has a sum over the axis fewer bytes behind an elementwise op than before it, as behind a sum of two
+ * or a rounding? */
+static bool sums_behind(FuncPlacements *p, const Op *op, int axis) {
+    int64_t before = 0, behind = 0;
+    if (!op_has(op, F_MAP) || !hands_on(p, op, axis)) return false;
+    for (int i = 0; i < op->nin; i++) {
+        const Type *t = &placed(p, op->in[i])->ty;
+        if (t->pending >> axis & 1) before += type_bytes(t);
+    }
+    for (int i = 0; i < op->nout; i++) behind += type_bytes(&op->out[i]->ty);
+    return behind < before;
+}
+
 /* A gradient within a function has the placement of its value only if nothing else
  * decides; one that the function returns has it like a seed. */
 static int result_priority(const FuncPlacements *p, const Placed *y, const Value *v) {
@@ -173,11 +186,12 @@ static bool decide(Shard *s, FuncPlacements *p, Op *op) {
     trace_operands(s, p, op, o, asked);
     for (int a = 0; o->has_dims && a < s->m->mesh.naxes; a++) {
         if (s->m->mesh.axis[a].size == 1) continue;
-        int id = choose(s, p, op, o, a);
+        bool behind = sums_behind(p, op, a);
+        int id = behind ? NONE : choose(s, p, op, o, a);
         if (id == INSIDE) return false;
         if (id >= 0)
             over_add(op, o, id, a);
-        else if (hands_on(p, op, a))
+        else if (behind || hands_on(p, op, a))
             o->passes |= (Axes)(1u << a);
     }
     keep_order(p, op, o);

@@ -125,6 +125,8 @@ static const struct {
     ACT(load, "", "there"),
     ACT(finetune, "--load there", ""),
     ACT(no_load_optim, "--load there", ""),
+    ACT(accumulate_allreduce_grads_in_fp32, "--fp16", ""),
+    ACT(grad_reduce_in_bf16, "--bf16", ""),
     ACT(profile, "", ""),
     ACT(profile_step_start, "--profile", "3"),
     ACT(profile_step_end, "--profile", "30"),

@@ -122,6 +122,39 @@ TEST(blocks_of_a_model) {
     EXPECT(c->model_compute_dtype == FLOAT_BF16 && c->model_fp32_residual_connection);
 }
 
+/* The groups with these types in place of bf16. */
+static const Config *config_in(const char *types) {
+    const char *bf16 = strstr(groups, "  bf16: True\n");
+    return config_of(arena_printf(mem(), "%.*s%saccelerate_config: {precision: {%s}}\n",
+                                  (int)(bf16 - groups), groups, strchr(bf16, '\n') + 1,
+                                  types),
+                     "");
+}
+
+/* Those of float16 have 16 bits unless it says otherwise, as in Megatron-LM. */
+TEST(types_of_gradients) {
+    static const struct {
+        const char *types;
+        bool wide;
+    } of[] = {{"compute_dtype: bfloat16", true},
+              {"compute_dtype: bfloat16, grad_accumulation_dtype: float32", true},
+              {"grad_accumulation_dtype: bfloat16, compute_dtype: bfloat16", false},
+              {"compute_dtype: float16", false},
+              {"compute_dtype: float16, grad_accumulation_dtype: float16", false},
+              {"compute_dtype: float16, grad_accumulation_dtype: float32", true},
+              {"grad_accumulation_dtype: float32", true}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        test_at("%s", of[i].types);
+        EXPECT(config_in(of[i].types)->model_accumulate_allreduce_grads_in_fp32 ==
+               of[i].wide);
+    }
+    EXPECT_FAIL(
+        (void)config_in("compute_dtype: bfloat16, grad_accumulation_dtype: float16"),
+        EXIT_CONFIG, "gradients are float32 or, as compute_dtype, bfloat16");
+    EXPECT_FAIL((void)config_in("grad_accumulation_dtype: bfloat16"), EXIT_CONFIG,
+                "bfloat16 is not there: gradients are float32");
+}
+
 TEST(strategy_of_the_blocks) {
     static const int64_t want[] = {2, 2, 2, 1};
     const Config *c = config_of(blocks, "--train-iters 10 --lr-decay-style cosine");
