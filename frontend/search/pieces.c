@@ -119,12 +119,16 @@ double choice_in_flight(const Choice *c, int stage) {
 }
 
 typedef struct StageBytes {
-    double held, read;       /* of parameters, as ProbeBytes has them */
-    double state, gradients; /* of weights and states; of gradients */
-    double layers;           /* of the stage */
-    bool first, last;        /* it has that chunk */
-    double extra;            /* that plans of such choices had beside */
-    double in_flight;        /* micro-batches whose activations of a chunk it keeps */
+    double held, read;        /* of parameters, as ProbeBytes has them */
+    double state;             /* of weights and states */
+    double gradients, copies; /* of gradients; of what is rounded once a step */
+    double layer_gradients, layer_copies; /* of these those of layers */
+    double layers;                        /* of the stage */
+    bool first, last;                     /* it has that chunk */
+    double extra;                         /* that plans of such choices had beside */
+    const PipeScheduleKind *kind;
+    int stage;
+    double in_flight; /* micro-batches whose activations of a chunk it keeps */
     Waiting waiting;
 } StageBytes;
 
@@ -136,13 +140,17 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double weights = b->held, states = s->probe[c->probe].bytes.states * b->held;
     double rounded = b->held - b->read; /* to half of their bytes */
     bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
-    double copies = c->zero < 3 && (c->micro > 1 || parts) ? rounded : 0;
-    b->gradients = b->held * search_gradient_share(s);
-    if (c->zero >= 1) states /= replicas;
+    bool copied = c->zero < 3 && (c->micro > 1 || parts);
     bool early = c->zero == 1 && c->micro == 1 && s->overlap && !c->alone;
-    if (c->zero >= 2 || early) b->gradients /= replicas;
+    const ProbeBytes *p = &s->probe[c->probe].bytes;
+    double share = search_gradient_share(s) / (c->zero >= 2 || early ? replicas : 1);
+    b->gradients = b->held * share;
+    b->layer_gradients = b->layers * p->held.layer * share;
+    b->copies = copied ? rounded : 0;
+    b->layer_copies = copied ? b->layers * (p->held.layer - p->read.layer) : 0;
+    if (c->zero >= 1) states /= replicas;
     if (c->zero >= 3 || parts) weights /= replicas;
-    b->state = weights + copies + states;
+    b->state = weights + states;
 }
 
 bool choice_is_like(const Choice *c, const Extra *e) {
@@ -174,6 +182,21 @@ Extra *choice_extra(Search *s, const Choice *c) {
     return p->extra = e;
 }
 
+/* When the nth chunk to go back begins to: gradients are there of those that have begun, of those that
+ * have ended perhaps in the parts in which they are updated; copies for those that have not ended; of a
+ * table only with all of these. kept: of a run of a chunk. */
+static double bytes_when(const Choice *c, const StageBytes *b, int nth, double kept) {
+    Alive a = {(int)b->in_flight, c->chunks};
+    if (c->chunks > 1)
+        a = schedule_kind_alive(b->kind, c->pp, c->chunks, c->micro, b->stage, nth);
+    double begun = (nth + 1.0) / c->chunks, left = (double)a.chunks / c->chunks;
+    double parts = c->zero == 1 ? 1 - 1.0 / ((double)c->dp * c->cp) : 0;
+    double copies = left < 1 ? left * b->layer_copies : b->copies;
+    double gradients = (begun - (1 - left) * parts) * b->layer_gradients;
+    if (nth == c->chunks - 1) gradients += b->gradients - b->layer_gradients;
+    return gradients + copies + a.forward * kept;
+}
+
 /* At least: without what a layer makes for itself. With one micro-batch gradients may lie where
  * activations were. */
 static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
@@ -182,9 +205,14 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
     double layers = b->layers / c->chunks, again = MIN(remade, layers);
     double of_one = (layers - again) * p->kept + again * p->carried;
     double waits = b->waiting.forward * of_one + b->waiting.weights * layers * p->delayed;
-    double kept = MAX(b->in_flight * of_one, waits) * c->batch;
-    double beside = c->micro > 1 ? b->gradients + kept : MAX(b->gradients, kept);
-    return b->state + beside + b->extra;
+    double most = waits > 0 ? b->gradients + b->copies + waits * c->batch : 0;
+    if (c->micro == 1)
+        most = MAX(b->gradients, b->in_flight * of_one * c->batch) + b->copies;
+    /* else all have begun while forward still goes on */
+    bool at_once = b->kind->all_forward || c->micro <= c->pp;
+    for (int nth = at_once ? 0 : c->chunks - 1; nth < c->chunks && c->micro > 1; nth++)
+        most = MAX(most, bytes_when(c, b, nth, of_one * c->batch));
+    return b->state + most + b->extra;
 }
 
 /* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. whole: its
@@ -218,7 +246,9 @@ static void add_parameter_bytes(const Search *s, const Choice *c, StageBytes *b)
 }
 
 static StageBytes stage_bytes(const ChunkTimes *t, const Choice *c, int stage) {
-    StageBytes b = {.in_flight = in_flight(t->kind, c, stage),
+    StageBytes b = {.kind = t->kind,
+                    .stage = stage,
+                    .in_flight = in_flight(t->kind, c, stage),
                     .waiting = schedule_kind_waiting(t->kind, c->pp, c->micro, stage)};
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(t->kind, c->pp, stage, nth);
@@ -327,7 +357,7 @@ static void set_tasks(const Search *s, const Choice *c, const ProbeSeconds *t,
         task[TASK_FORWARD] = n * (t->forward + r->forward) + first * t->first_forward +
                              last * t->last_forward;
         task[TASK_WEIGHTS] = n * t->weights;
-        task[TASK_INPUTS] = n * (t->inputs + r->backward) + remade * t->forward +
+        task[TASK_INPUTS] = n * (t->inputs + r->backward) + remade * t->remade +
                             first * t->first_backward + last * t->last_backward;
         task[TASK_BACKWARD] = task[TASK_INPUTS] + task[TASK_WEIGHTS];
         task[TASK_WEIGHTS] += n * exposed(s, c, t->again, t->weights);
@@ -375,6 +405,7 @@ static bool choice_times(Search *s, Choice *c) {
     for (int k = 0; k < c->pp; k++) {
         StageBytes stage = stage_bytes(out, c, k);
         if (k && holds_the_same(&stage, &b)) {
+            b.stage = k;
             b.in_flight = stage.in_flight;
             b.waiting = stage.waiting;
         } else {

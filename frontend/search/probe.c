@@ -226,6 +226,22 @@ static void add_delayed(Arena *keep, Arena *mem, Probe *p, const Op *backward,
     p->later = d.later;
 }
 
+/* Of a layer: what it keeps for backward is made of these, and what only the next layer reads is not. */
+static void add_remade(Arena *keep, Arena *mem, Probe *p, const Op *forward) {
+    const Func *f = op_func(forward);
+    const int *row = p->size[0].row[f->nth];
+    bool *needed = NEW_ARRAY(mem, bool, (size_t)f->nvalues + 1);
+    bool *remade = NEW_ARRAY(keep, bool, (size_t)p->size[0].func[f->nth].n + 1);
+    for (int i = call_of(forward).carry; i < f->nret; i++) needed[f->ret[i]->id] = true;
+    for (const Op *op = f->last; op; op = op->prev) {
+        bool gives = false;
+        for (int i = 0; i < op->nout; i++) gives |= needed[op->out[i]->id];
+        for (int i = 0; i < op->nin && gives; i++) needed[op->in[i]->id] = true;
+        if (gives && row[op->id] >= 0) remade[row[op->id]] = true;
+    }
+    p->remade = remade;
+}
+
 static double role_bytes(const Func *f, ArgRole role) {
     double bytes = 0;
     for (int i = 0; i < f->narg; i++)
@@ -274,6 +290,7 @@ static const char *find_pieces(Arena *keep, Arena *mem, Probe *p, const Module *
     p->end = p->size[0].row[f->nth][backward->id];
     add_parameters(mem, p, f, forward, backward);
     add_activations(p, forward, one);
+    add_remade(keep, mem, p, forward);
     add_delayed(keep, mem, p, backward, one);
     return NULL;
 }
@@ -400,6 +417,14 @@ static double later_seconds(const Timing *t, const Probe *p, const OpSizes *s,
     return c.t.all;
 }
 
+/* Of the ops of a layer whose results backward makes again. */
+static double remade_seconds(const Timing *t, const Probe *p, const OpSizes *s) {
+    OpClock c = {0};
+    for (int i = 0; i < s->n; i++)
+        if (p->remade[i]) clock_add(&c, t, s, i);
+    return c.t.all;
+}
+
 /* Products that sum over the sequences make gradients of weights. */
 static bool sums_sequences(const Probe *p, int f, int i) {
     return p->size[1].func[f].size[i].n.product.summed >
@@ -450,6 +475,7 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
                           .inputs = f[p->backward].all - weights,
                           .weights = weights,
                           .again = later_seconds(&t, p, backward, LATER_AGAIN),
+                          .remade = remade_seconds(&t, p, &s.func[p->forward]),
                           .messages = f[p->forward].kind[WORK_MESSAGES] +
                                       f[p->backward].kind[WORK_MESSAGES],
                           .first_forward = seconds_between(&t, model, 0, p->begin),

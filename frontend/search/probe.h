@@ -61,6 +61,7 @@ typedef struct Probe {
     int model, forward, backward; /* functions: the model, a layer each way */
     int begin, end;               /* rows of the model at which the two loops stand */
     const uint8_t *later;         /* by row of a layer's backward: Later */
+    const bool *remade;           /* by row of a layer: what is made again has it */
     const ProbeUpdate *update;
 } Probe;
 
@@ -93,6 +94,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
 typedef struct ProbeSeconds {
     double forward, inputs, weights; /* of a layer; backward is inputs + weights */
     double again; /* of a layer, where its gradients of weights wait: messages for them */
+    double remade;   /* of a layer, where backward makes again what forward else keeps */
     double messages; /* of these, both ways: nothing is computed beside them */
     double first_forward, first_backward;
     double last_forward, last_backward; /* with the loss */

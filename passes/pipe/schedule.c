@@ -167,6 +167,16 @@ int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int
     return MIN(all, each == 1 ? stages - stage : warm + 1);
 }
 
+/* Micro-batches of a group go back through a chunk one after the other. */
+Alive schedule_kind_alive(const PipeScheduleKind *s, int stages, int each, int micro,
+                          int stage, int nth) {
+    int most = schedule_kind_in_flight(s, stages, each, micro, stage);
+    int group = s->all_forward ? micro : stages, back = nth * group;
+    if (s->folded || each == 1) return (Alive){most, each};
+    int there = MIN(micro * each, most + back);
+    return (Alive){there - back, group == micro ? each - nth : each};
+}
+
 /* As they are made: the last tasks I of a V; behind the warm-up otherwise. */
 Waiting schedule_kind_waiting(const PipeScheduleKind *s, int stages, int micro,
                               int stage) {

@@ -57,6 +57,14 @@ static inline int schedule_stage_chunk(const PipeScheduleKind *s, int stages, in
 /* What schedule_in_flight says of its schedules; less, where backward is in halves. */
 int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int micro,
                             int stage);
+/* What a stage has when its chunk number `nth`, in the order in which they go back, begins its first
+ * backward: runs of chunks whose activations it keeps, and chunks that have still to go back, with this
+ * one. Of schedules that fold what it has at most. */
+typedef struct Alive {
+    int forward, chunks;
+} Alive;
+Alive schedule_kind_alive(const PipeScheduleKind *s, int stages, int each, int micro,
+                          int stage, int nth);
 /* Where backward is in halves: micro-batches, or chunks of them, whose gradients of weights wait while
  * so many others have done forward alone. At least. */
 typedef struct Waiting {

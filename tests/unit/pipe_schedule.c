@@ -455,6 +455,26 @@ static void expect_waiting(const PipeSchedule *s, int stage, Waiting w) {
     EXPECT(!more || !w.weights);
 }
 
+/* When a chunk begins to go back: what has gone forward and not back, and chunks not gone back. */
+static void expect_alive(const PipeSchedule *s, const PipeScheduleKind *is, int stage) {
+    int v = s->chunks / s->stages, nth = 0, forward = 0, ended = 0;
+    int *back = NEW_ARRAY(mem(), int, (size_t)s->chunks);
+    for (int i = 0; i < s->stage[stage].n; i++) {
+        Task t = s->stage[stage].task[i];
+        forward += t.kind == TASK_FORWARD;
+        if (t.kind != TASK_BACKWARD && t.kind != TASK_INPUTS) continue;
+        if (!back[t.chunk]) {
+            Alive a = schedule_kind_alive(is, s->stages, v, s->micro, stage, nth++);
+            EXPECT_INT(a.chunks, v - ended);
+            EXPECT(is->halves || a.forward == forward);
+            EXPECT(a.forward <= forward);
+        }
+        ended += ++back[t.chunk] == s->micro;
+        forward--;
+    }
+    EXPECT_INT(nth, v);
+}
+
 /* What a kind of schedule says of itself is what its tasks do. */
 TEST(kinds_say_what_their_tasks_do) {
     Arena *mem = arena_new();
@@ -485,6 +505,7 @@ TEST(kinds_say_what_their_tasks_do) {
                                       "%d: says %d, does %d",
                                       is->name, p, v, m, i, says, does);
                         expect_waiting(s, i, schedule_kind_waiting(is, p, m, i));
+                        if (!is->folded) expect_alive(s, is, i);
                     }
                 }
     EXPECT(made > 200);

@@ -248,3 +248,46 @@ TEST_LIMIT(sums_of_pieces_are_as_wide_as_those_of_plans, 120) {
         arena_free(mem);
     }
 }
+
+/* Chunks that all micro-batches go back through before the next one begins need less than all
+ * gradients and all activations at once; bytes by pieces are no more than those of plans. */
+TEST(chunks_that_go_back_one_by_one) {
+    static const char chunks[] =
+        "model:\n"
+        "  model_config: {type: GPT2Config, vocab_size: 301, seq_length: 64, "
+        "hidden_size: 128,\n"
+        "                 num_layers: 16, num_heads: 4, compute_dtype: bfloat16}\n"
+        "runner_config: {batch_size: 1}\n"
+        "parallel_config: {data_parallel: 2, pipeline_stage: 4, pp_interleave_num: 4,\n"
+        "                  micro_batch_num: 4, optimizer_shard: True}\n";
+    static char *const way[] = {
+        "--parallel.pipeline_config.pipeline_scheduler=1f1b",
+        "--parallel.pipeline_config.pipeline_scheduler=breadth_first"};
+    char *path = temp("chunks.yaml"), *flag[2 + 6];
+    int n = 2, planned = 0;
+    write_text(path, chunks);
+    static char *const fixed[] = {"--parallel_config.data_parallel=2",
+                                  "--parallel_config.pipeline_stage=4",
+                                  "--parallel_config.pp_interleave_num=4",
+                                  "--parallel_config.micro_batch_num=4",
+                                  "--recompute_config.recompute=1",
+                                  "--parallel_config.optimizer_shard=True"};
+    for (int i = 0; i < ARRAY_LEN(fixed); i++) flag[n++] = fixed[i];
+    for (int i = 0; i < ARRAY_LEN(way); i++) {
+        Arena *mem = arena_new();
+        flag[0] = way[i];
+        flag[1] = machine_flag(mem, 0);
+        SearchOptions o = search_options(mem, path, n, flag, 8);
+        o.tops = 32;
+        SearchResult r = search_run(mem, &o);
+        for (int k = 0; k < r.ntop; k++, planned++) {
+            const Verified *v = &r.top[k];
+            test_at("%s: pieces %.4g B, plan %lld B", way[i], v->c.bytes,
+                    (long long)v->bytes);
+            EXPECT(v->c.bytes <= (double)v->bytes);
+        }
+        arena_free(mem);
+    }
+    printf("  %d planned\n", planned);
+    EXPECT(planned >= 6);
+}
