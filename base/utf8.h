@@ -31,6 +31,17 @@ static inline int utf8_check(const char *s, size_t n) {
     return size;
 }
 
+/* Bytes of the longest beginning of a character that invalid s[n] begins with, at least 1. Behind two
+ * bytes of one any further continuation bytes will do. */
+static inline size_t utf8_part(const char *s, size_t n) {
+    for (size_t part = n < 3 ? n : 3; part > 1; part--) {
+        char trial[4] = {0, 0, (char)0x80, (char)0x80};
+        memcpy(trial, s, part);
+        if (utf8_check(trial, sizeof trial) > (int)part) return part;
+    }
+    return 1;
+}
+
 /* The code point of the valid sequence of `size` bytes (1..4) at s. */
 static inline uint32_t utf8_get(const char *s, size_t size) {
     static const unsigned char mask[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};

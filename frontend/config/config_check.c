@@ -131,8 +131,10 @@ static void check_eod(const Config *c) {
     check_token(c, LOADER "eod", c->train_dataset_data_loader_eod);
 }
 
+/* Weights from elsewhere may have no biases, though nothing was said. */
 static void check_one_bias(const Config *c, bool on, const char *path) {
-    if (c->model_add_bias_linear && !on)
+    bool said = config_given(c, MODEL "add_bias_linear") || !config_has_source(c);
+    if (c->model_add_bias_linear && said && !on)
         config_refuse(
             c, path, MODEL "add_bias_linear", "set add_bias_linear False as well",
             "%s False is given together with add_bias_linear True", path + strlen(MODEL));

@@ -142,6 +142,33 @@ static bool changes_nothing(const Json *v) {
     return x == 0;
 }
 
+/* Does a config.json of before generation_config.json have it for generation? */
+static bool is_of_old_folders(const char *key) {
+    static const char *const old[] = {"min_length",
+                                      "num_beams",
+                                      "num_beam_groups",
+                                      "no_repeat_ngram_size",
+                                      "encoder_no_repeat_ngram_size",
+                                      "length_penalty",
+                                      "diversity_penalty",
+                                      "early_stopping",
+                                      "typical_p",
+                                      "bad_words_ids",
+                                      "suppress_tokens",
+                                      "begin_suppress_tokens",
+                                      "forced_bos_token_id",
+                                      "forced_eos_token_id",
+                                      "exponential_decay_length_penalty"};
+    for (int i = 0; i < ARRAY_LEN(old); i++)
+        if (!strcmp(key, old[i])) return true;
+    return false;
+}
+
+const char *generation_file(Arena *mem, const char *dir) {
+    return file_exists(path_join(mem, dir, GENERATION_FILE)) ? GENERATION_FILE
+                                                             : "config.json";
+}
+
 static bool has_place(const char *key) {
     static const char *const known[] = {"eos_token_id",         "bos_token_id",
                                         "pad_token_id",         "_from_model_config",
@@ -155,10 +182,13 @@ static bool has_place(const char *key) {
 
 const char *generation_left_out(Arena *mem, const char *dir, int n,
                                 const GenerationFlag *flag) {
-    const Json *root = open_file(mem, dir, GENERATION_FILE);
+    const char *file = generation_file(mem, dir);
+    bool old = strcmp(file, GENERATION_FILE) != 0;
+    const Json *root = open_file(mem, dir, file);
     Text t = text_new(mem);
     for (const Json *v = root ? root->first : NULL; v; v = v->next) {
         const GenerationFlag *of = NULL;
+        if (old && !is_of_old_folders(v->key)) continue;
         for (int i = 0; i < n; i++)
             if (!strcmp(v->key, flag[i].key)) of = &flag[i];
         if (has_place(v->key) || changes_nothing(v) || (of && of->given)) continue;

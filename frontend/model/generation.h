@@ -17,7 +17,10 @@ typedef struct GenerationFlag {
     const char *key, *flag;
     bool given;
 } GenerationFlag;
-/* Keys of the file in `dir` that would change texts and have no place in a ModelSpec, with
+/* The file in `dir` that says how tokens are chosen: generation_config.json, or config.json of folders
+ * from before there was one. */
+const char *generation_file(Arena *mem, const char *dir);
+/* Keys of that file that would change texts and have no place in a ModelSpec, with
  * commas between them; NULL: there are none, or no file. Behind a key that is one of n flags stands that
  * flag; where it is given the key is left out. */
 const char *generation_left_out(Arena *mem, const char *dir, int n,

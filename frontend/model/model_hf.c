@@ -83,12 +83,16 @@ static void read_ramp(const Json *root, const Json *v, ModelSpec *s) {
     r->low = json_get_f64(v, "beta_slow", 1);
     r->high = json_get_f64(v, "beta_fast", 32);
     r->attention = yarn_attention(v, r->factor);
-    r->exact = !json_get_bool(v, "truncate", true);
+    const Json *truncate = json_get(v, "truncate"); /* null is no */
+    r->exact = truncate && (truncate->kind == JSON_NULL || !json_bool(truncate));
 }
 
 static void read_scaling(const Json *root, const Json *v, ModelSpec *s) {
     const Json *type = json_get(v, "rope_type");
     if (!type) type = json_get(v, "type");
+    for (const Json *of = v->first; of && !type; of = of->next)
+        if (of->kind == JSON_OBJECT)
+            json_fail(of, NULL, "rotary positions of kinds of layers are not supported");
     if (!type) return;
     RopeScaling *r = &s->rope;
     *r = (RopeScaling){.type = (RopeType)model_hf_name(type, hf_rope_types, ROPE_TYPES)};

@@ -161,11 +161,13 @@ static void report_choices(Arena *mem, const Options *o, const Source *s,
     bool greedy = option_given(o, "--greedy");
     const char *taken = generation_taken(mem, cfg, &s->spec, greedy);
     const char *left = s->kind == SOURCE_HF ? left_out(mem, o, cfg, s->path) : NULL;
+    const char *file =
+        s->kind == SOURCE_HF ? generation_file(mem, s->path) : "generation_config.json";
     if (taken)
-        say_aside("tokens are chosen as generation_config.json of the model says: %s; "
-                  "keys and flags go before it",
-                  taken);
-    if (left) say_aside("note: %s/generation_config.json: not taken: %s", s->path, left);
+        say_aside(
+            "tokens are chosen as %s of the model says: %s; keys and flags go before it",
+            file, taken);
+    if (left) say_aside("note: %s/%s: not taken: %s", s->path, file, left);
 }
 
 static void report_start(Arena *mem, const Source *s, const char *folder,

@@ -226,10 +226,13 @@ void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p, FIL
     if (w->numbers) return;
     bool echo = w->echo && !w->json;
     TextPrinter *prompt = text_printer_new(mem, echo ? to : NULL, NULL, NULL, 0);
+    bool each_byte = w->tokenizer && tokenizer_falls_back(w->tokenizer);
+    prompt->each_byte = each_byte;
     for (int i = 0; i < p->tokens.n; i++) put_piece(out, prompt, p->tokens.id[i]);
     text_printer_end(prompt);
     out->stream = text_printer_new(mem, w->json ? NULL : to, w->json ? &out->text : NULL,
                                    w->stop, w->nstop);
+    out->stream->each_byte = each_byte;
 }
 
 static double log_probability(const float *scores, int64_t vocab, int token) {

@@ -99,7 +99,8 @@ static void print_held(TextPrinter *s, size_t n, bool all) {
             print_bytes(s, s->held + i, (size_t)size);
         else
             print_bytes(s, "\xEF\xBF\xBD", 3);
-        i += size ? (size_t)size : 1;
+        size_t bad = s->each_byte ? 1 : utf8_part(s->held + i, left);
+        i += size ? (size_t)size : bad;
     }
     s->held_n -= i;
     memmove(s->held, s->held + i, s->held_n);

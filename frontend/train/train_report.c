@@ -369,8 +369,11 @@ static void say_next(const Train *t) {
     text_add_word(&line, program_word(mem));
     text_add(&line, " predict ");
     text_add_word(&line, t->run_dir);
+    bool numbers = t->job.cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
     report_say(t, "next       %s --%s", line.s,
-               t->job.has_spec ? "prompt \"...\"" : "data PATH");
+               !t->job.has_spec ? "data PATH"
+               : numbers        ? "prompt_tokens 1,2,3"
+                                : "prompt \"...\"");
     arena_free(mem);
 }
 

@@ -251,24 +251,13 @@ bool bpe_utf8_valid(const char *s, size_t n) {
     return true;
 }
 
-/* Bytes of the longest beginning of a character that invalid s[n] begins with, at least
- * 1. Behind two bytes of one, any further continuation bytes will do. */
-static size_t maximal_part(const char *s, size_t n) {
-    for (size_t part = MIN(n, (size_t)3); part > 1; part--) {
-        char trial[4] = {0, 0, (char)0x80, (char)0x80};
-        memcpy(trial, s, part);
-        if (utf8_check(trial, sizeof trial) > (int)part) return part;
-    }
-    return 1;
-}
-
 size_t bpe_utf8_replace(const char *s, size_t n, char *out, uint64_t *bad) {
     size_t made = 0;
     for (size_t i = 0; i < n;) {
         size_t size = (size_t)utf8_check(s + i, n - i), put = size;
         const char *from = s + i;
         if (!size) {
-            size = maximal_part(s + i, n - i);
+            size = utf8_part(s + i, n - i);
             from = "\xEF\xBF\xBD";
             put = 3;
             ++*bad;

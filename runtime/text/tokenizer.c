@@ -174,6 +174,10 @@ int64_t tokenizer_bos(const Tokenizer *t) {
     return t->bos;
 }
 
+bool tokenizer_falls_back(const Tokenizer *t) {
+    return t->byte_fallback;
+}
+
 bool tokenizer_special(const Tokenizer *t, int32_t id) {
     check(id >= 0 && id < t->vocab);
     return t->token[id].kind == TOKEN_SPECIAL;

@@ -49,6 +49,8 @@ void tokenizer_spec_files(Arena *mem, const TokenizerSpec *spec,
 void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const char *json,
                            size_t n);
 
+/* Are there tokens of single bytes for characters that have none? */
+bool tokenizer_falls_back(const Tokenizer *t);
 int64_t tokenizer_vocab(const Tokenizer *t); /* ids are 0..vocab-1 */
 int64_t tokenizer_eod(const Tokenizer *t);   /* the token that ends a text, -1: none */
 int64_t tokenizer_bos(const Tokenizer *t);   /* that begins one, -1: none */

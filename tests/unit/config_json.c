@@ -130,6 +130,21 @@ TEST(positions_before_stretching_in_two_places) {
             "original_max_position_embeddings 4 does not count");
 }
 
+/* As in transformers: null is as false. */
+TEST(bounds_of_yarn_are_cut_unless_it_says_otherwise) {
+    EXPECT(!spec_of("llama", YARN "}").rope.exact);
+    EXPECT(!spec_of("llama", YARN ",\"truncate\":true}").rope.exact);
+    EXPECT(spec_of("llama", YARN ",\"truncate\":false}").rope.exact);
+    EXPECT(spec_of("llama", YARN ",\"truncate\":null}").rope.exact);
+}
+
+TEST(rotary_positions_of_kinds_of_layers_are_refused) {
+    REFUSED("qwen2",
+            ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\","
+            "\"rope_theta\":100,\"factor\":4}}",
+            "rotary positions of kinds of layers are not supported");
+}
+
 TEST(sizes_of_gpt2_have_two_names) {
     EXPECT_INT(spec_of("gpt2", ",\"num_attention_heads\":4,\"hidden_size\":32").heads, 4);
     REFUSED("gpt2", ",\"num_attention_heads\":2",
@@ -158,6 +173,11 @@ TEST(older_folders_have_choices_in_config_json) {
     EXPECT(s.choices.given[CHOICE_DO_SAMPLE] && s.choices.value[CHOICE_DO_SAMPLE] == 0);
     s = spec_of_folder("b", ",\"repetition_penalty\":1.5", "{}");
     EXPECT(!s.choices.given[CHOICE_PENALTY]);
+    (void)spec_of_folder("c", ",\"num_beams\":2,\"min_length\":5,\"length_penalty\":1",
+                         NULL);
+    EXPECT_STR(generation_file(mem(), temp("b")), "generation_config.json");
+    EXPECT_STR(generation_file(mem(), temp("c")), "config.json");
+    EXPECT_STR(generation_left_out(mem(), temp("c"), 0, NULL), "num_beams, min_length");
     s = spec_of_folder("c", "", NULL);
     EXPECT(!s.choices.given[CHOICE_PENALTY] && !s.choices.given[CHOICE_DO_SAMPLE]);
 }

@@ -259,13 +259,14 @@ TEST(large_vocabulary) {
 /* ---- text ---- */
 
 /* What the stream printed after each byte of s[n], joined by '|', then the end. */
-static char *streamed(const char *s, size_t n, const char *stop) {
+static char *streamed(const char *s, size_t n, const char *stop, bool each_byte) {
     static char all[512];
     Arena *mem = arena_new();
     char *buffer = NULL;
     size_t size = 0, before = 0, at = 0;
     FILE *out = open_memstream(&buffer, &size);
     TextPrinter *t = text_printer_new(mem, out, NULL, &stop, stop != NULL);
+    t->each_byte = each_byte;
     for (size_t i = 0; i <= n; i++) {
         bool more = i < n && text_printer_put(t, (unsigned char)s[i]);
         if (!more) text_printer_end(t);
@@ -282,7 +283,7 @@ static char *streamed(const char *s, size_t n, const char *stop) {
     arena_free(mem);
     return all;
 }
-#define STREAMED(s, stop) streamed((s), sizeof(s) - 1, (stop))
+#define STREAMED(s, stop) streamed((s), sizeof(s) - 1, (stop), false)
 
 TEST(stream_whole_characters) {
     EXPECT_STR(STREAMED("ab", NULL), "a|b|");
@@ -303,7 +304,20 @@ TEST(stream_bytes_that_are_no_text) {
     EXPECT_STR(STREAMED("\xE0\x80", NULL), "|\xEF\xBF\xBD\xEF\xBF\xBD|");
     EXPECT_STR(STREAMED("\xED\xA0", NULL), "|\xEF\xBF\xBD\xEF\xBF\xBD|");
     EXPECT_STR(STREAMED("\xF4\x90", NULL), "|\xEF\xBF\xBD\xEF\xBF\xBD|");
-    EXPECT_STR(STREAMED("\xE2\x82", NULL), "||\xEF\xBF\xBD\xEF\xBF\xBD");
+    EXPECT_STR(STREAMED("\xE2\x82", NULL), "||\xEF\xBF\xBD");
+    EXPECT_STR(STREAMED("\xE4\xB8"
+                        "A",
+                        NULL),
+               "||\xEF\xBF\xBD"
+               "A|");
+}
+
+TEST(stream_bytes_of_byte_fallback_one_by_one) {
+    EXPECT_STR(streamed("\xE4\xB8"
+                        "A",
+                        3, NULL, true),
+               "||\xEF\xBF\xBD\xEF\xBF\xBD"
+               "A|");
 }
 
 TEST(stream_stop_text) {
