@@ -205,9 +205,11 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
     double layers = b->layers / c->chunks, again = MIN(remade, layers);
     double of_one = (layers - again) * p->kept + again * p->carried;
     double waits = b->waiting.forward * of_one + b->waiting.weights * layers * p->delayed;
-    double most = waits > 0 ? b->gradients + b->copies + waits * c->batch : 0;
+    double most = 0;
     if (c->micro == 1)
         most = MAX(b->gradients, b->in_flight * of_one * c->batch) + b->copies;
+    else if (waits > 0)
+        most = b->gradients + b->copies + waits * c->batch;
     /* else all have begun while forward still goes on */
     bool at_once = b->kind->all_forward || c->micro <= c->pp;
     for (int nth = at_once ? 0 : c->chunks - 1; nth < c->chunks && c->micro > 1; nth++)

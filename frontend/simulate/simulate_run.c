@@ -32,7 +32,8 @@ static const Func *program_of_one(Arena *mem, const SimulateJob *s) {
     Module *m = j->has_spec
                     ? model_build(mem, &j->spec, shape, MODEL_TRAIN)
                     : model_parse(mem, j->module.path, j->module.text, j->module.bytes);
-    passes_run(m, "simplify,narrow,autodiff,simplify,train,hoist,simplify,place", &o);
+    passes_run(m, "simplify,narrow,autodiff,simplify,round,train,hoist,simplify,place",
+               &o);
     return module_stage(m, 0);
 }
 

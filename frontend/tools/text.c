@@ -95,12 +95,13 @@ static void print_held(TextPrinter *s, size_t n, bool all) {
         if (size == 0 && !all && left < CHARACTER_BYTES &&
             may_become_character(s->held + i, left))
             break;
+        size_t done = (size_t)size;
+        if (!size) done = s->each_byte ? 1 : utf8_part(s->held + i, left);
         if (size)
-            print_bytes(s, s->held + i, (size_t)size);
+            print_bytes(s, s->held + i, done);
         else
             print_bytes(s, "\xEF\xBF\xBD", 3);
-        size_t bad = s->each_byte ? 1 : utf8_part(s->held + i, left);
-        i += size ? (size_t)size : bad;
+        i += done;
     }
     s->held_n -= i;
     memmove(s->held, s->held + i, s->held_n);

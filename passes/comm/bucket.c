@@ -16,9 +16,10 @@ static int64_t from_end(const Op *op, const Attr *a) {
     return a->kind != ATTR_DIM || a->i < 0 ? a->i : a->i - op->in[0]->ty.rank;
 }
 
-/* One message has elements of one width: it is cut anywhere between two. */
-static bool same_width(const Op *x, const Op *y) {
-    return dtype_bytes[x->in[0]->ty.dt] == dtype_bytes[y->in[0]->ty.dt];
+/* A message that is summed has elements of one width: it is cut anywhere between two. */
+static bool fits_beside(const Op *x, const Op *y) {
+    return !message_sums(x->kind) ||
+           dtype_bytes[x->in[0]->ty.dt] == dtype_bytes[y->in[0]->ty.dt];
 }
 
 static bool same_attrs(const Op *x, const Op *y) {
@@ -117,7 +118,7 @@ static Op *meeting(Op *a, Op *b) {
 /* The next collective that can join `a`, and where they meet; NULL: none. */
 static Op *partner(Op *a, const Bucket *k, Op **before) {
     for (Op *b = a->next; b; b = b->next) {
-        if (b->kind != a->kind || !same_attrs(a, b) || !same_width(a, b)) continue;
+        if (b->kind != a->kind || !same_attrs(a, b) || !fits_beside(a, b)) continue;
         bool fits = operand_bytes(b) <= k->room_bytes - operand_bytes(a);
         if (!fits || a->nin + b->nin > MAX_BUCKET) continue;
         *before = meeting(a, b);

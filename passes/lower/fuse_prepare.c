@@ -41,6 +41,8 @@ static bool adds_up_for_caller(const Func *f, const Op *op, Op **rounds) {
     bool sum = false, others = false, returned = false;
     *rounds = NULL;
     if (!op_has(op, F_PLUS)) return false;
+    for (int i = 0; i < f->nret; i++) returned |= f->ret[i] == op->out[0];
+    if (!returned) return false;
     for (int i = 0; i < op->nin; i++) {
         Op *def = op->in[i]->def, *cast = rounding_of(f, op->in[i]);
         if (cast) def = cast->in[0]->def;
@@ -49,8 +51,7 @@ static bool adds_up_for_caller(const Func *f, const Op *op, Op **rounds) {
         others |= op->in[i]->def && !sums;
         sum |= sums;
     }
-    for (int i = 0; i < f->nret; i++) returned |= f->ret[i] == op->out[0];
-    return sum && !others && returned && value_uses(f, op->out[0]) == 1;
+    return sum && !others && value_uses(f, op->out[0]) == 1;
 }
 
 /* Such sums go last, so that a kernel that makes several of them can go on. */

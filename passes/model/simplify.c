@@ -88,9 +88,11 @@ static void moves_to_views(Func *f) {
     }
 }
 
-/* The value that a cast gives back: x, widened and cast to its own type again. */
+/* The value that a cast gives back: x, widened and cast to its own type again. One that says of what
+ * it may be stays for that. */
 static Value *cast_back(const Op *op) {
     Value *v = op->in[0];
+    if (op->attr) return NULL;
     while (v->def && op_has(v->def, F_CAST) && dtype_is_float(v->ty.dt) &&
            dtype_is_float(v->def->in[0]->ty.dt) &&
            dtype_holds(v->ty.dt, v->def->in[0]->ty.dt))
@@ -132,7 +134,8 @@ static bool arithmetic(Op *op, Value **out, void *context) {
 /* What v is a view of, if it is read by nothing but one op; else NULL. */
 static Value *viewed(const Func *f, const Value *v) {
     const Op *view = v->def;
-    bool is = view && op_has(view, F_VIEW) && view->nin == 1 && view->nout == 1;
+    bool is = view && op_has(view, F_VIEW) && op_has(view, F_MOVE) && view->nin == 1 &&
+              !view->attr;
     return is && value_uses(f, v) == 1 ? view->in[0] : NULL;
 }
 

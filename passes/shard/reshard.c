@@ -76,8 +76,8 @@ static Value *cast_parts(Builder *b, Value *v, DType to) {
     return made;
 }
 
-/* What another op hands on as it is: through moves, calls and sums. */
-static const Value *handed_on(const Value *v) {
+/* What v is made of by moves, calls and sums, of which one operand stands for both. */
+static const Value *source_of(const Value *v) {
     const Op *op = v->def;
     if (!op || !op->nin) return NULL;
     if (op_is_call(op)) return op_func(op)->ret[v->nth];
@@ -89,7 +89,7 @@ static const Value *handed_on(const Value *v) {
 static bool is_of_parts(const Value *v) {
     for (int left = MOST_HANDED; v && v->def && left; left--) {
         if (op_has(v->def, F_CAST)) return op_int(v->def, "parts", 0) != 0;
-        v = handed_on(v);
+        v = source_of(v);
     }
     return false;
 }

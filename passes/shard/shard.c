@@ -87,13 +87,15 @@ static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
 }
 
 /* Has a sum over the axis fewer bytes behind an elementwise op than before it, as behind a sum of two
- * or a rounding? */
+ * or a rounding, of values that nothing else reads? */
 static bool sums_behind(FuncPlacements *p, const Op *op, int axis) {
     int64_t before = 0, behind = 0;
     if (!op_has(op, F_MAP) || !hands_on(p, op, axis)) return false;
     for (int i = 0; i < op->nin; i++) {
         const Type *t = &placed(p, op->in[i])->ty;
-        if (t->pending >> axis & 1) before += type_bytes(t);
+        if (!(t->pending >> axis & 1)) continue;
+        before += type_bytes(t);
+        if (value_uses(p->f, op->in[i]) > 1) return false;
     }
     for (int i = 0; i < op->nout; i++) behind += type_bytes(&op->out[i]->ty);
     return behind < before;

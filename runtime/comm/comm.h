@@ -73,7 +73,7 @@ void comm_receive_bytes(int from, void *data, size_t bytes);
 
 /* One operand of a collective and its result: the longer one is seen as
  * [before, n * each, after] around the dimension that is cut or joined over n members.
- * Elements are f32 or i32 where they are reduced, of any type where they only move.
+ * Elements are f32, bf16, f16 or i32 where they are reduced, of any type where they only move.
  * all_reduce and ring_shift: [before = 1, each = 1, after = elements]. */
 typedef struct CommPart {
     const void *from;
