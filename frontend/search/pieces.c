@@ -198,7 +198,7 @@ static double bytes_when(const Choice *c, const StageBytes *b, int nth, double k
 }
 
 /* At least: without what a layer makes for itself. With one micro-batch gradients may lie where
- * activations were. */
+ * activations and copies were. */
 static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
                          double remade) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
@@ -207,7 +207,7 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
     double waits = b->waiting.forward * of_one + b->waiting.weights * layers * p->delayed;
     double most = 0;
     if (c->micro == 1)
-        most = MAX(b->gradients, b->in_flight * of_one * c->batch) + b->copies;
+        most = MAX(b->gradients, b->in_flight * of_one * c->batch + b->copies);
     else if (waits > 0)
         most = b->gradients + b->copies + waits * c->batch;
     /* else all have begun while forward still goes on */
@@ -373,7 +373,9 @@ static bool set_remade(Search *s, Choice *c, const StageBytes *b, int stage,
     ChunkTimes *t = &s->times;
     int64_t given = s->fixed[KNOB_RECOMPUTE];
     *bytes = bytes_with(s, c, b, 0);
-    int same = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, b, *bytes);
+    int same = given >= 0       ? (int)MIN(given, s->layers)
+               : c->remakes_all ? (int)ceil(b->layers / c->chunks)
+                                : fewest_remade(s, c, b, *bytes);
     double sum = 0;
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(t->kind, c->pp, stage, nth);

@@ -260,6 +260,7 @@ static void plan_between(SearchSpace *b, double low, const Choice *fits) {
     enum { HALVINGS = 4 };
     Choice c = *fits;
     double high = fits->extra_bytes;
+    c.remakes_all = false;
     for (int i = 0; i < HALVINGS && search_goes_on(b->s); i++) {
         c.extra_bytes = (low + high) / 2;
         search_seconds(b->s, &c);
@@ -302,6 +303,7 @@ static bool as_small(Search *s, const Choice *of, Choice *c, double *least) {
     *least = c->bytes - room;
     if (of->remade == REFUSED || !(*least <= room)) return false;
     c->extra_bytes = s->fixed[KNOB_RECOMPUTE] < 0 ? (room - *least) * (1 - 1e-9) : 0;
+    c->remakes_all = s->fixed[KNOB_RECOMPUTE] < 0;
     search_seconds(s, c);
     return c->remade >= 0;
 }
@@ -317,20 +319,21 @@ static int by_small(const void *a, const void *b) {
     return x->c.number - y->c.number;
 }
 
-/* Of each way to split a layer, whose pieces are wrong by the same, the smallest, in the order of
- * their bytes. */
+/* Of each way to split a layer, whose pieces are wrong by the same, and each to give layers to stages the
+ * smallest, in the order of their bytes. */
 static Small *smallest(const SearchSpace *b, int *n) {
     Search *s = b->s;
-    Small *of = NEW_ARRAY(s->mem, Small, (size_t)s->nprobes + 1);
+    const int ways = s->nprobes * LAYERS_WAYS;
+    Small *of = NEW_ARRAY(s->mem, Small, (size_t)ways + 1);
     *n = 0;
-    for (int k = 0; k < s->nprobes; k++) of[k].bytes = INFINITY;
+    for (int k = 0; k < ways; k++) of[k].bytes = INFINITY;
     for (int i = 0; i < b->n; i++) {
         Small one;
-        Small *least = &of[b->by[i]->probe];
+        Small *least = &of[b->by[i]->probe * LAYERS_WAYS + b->by[i]->layers];
         if (as_small(s, b->by[i], &one.c, &one.bytes) && by_small(&one, least) < 0)
             *least = one;
     }
-    for (int k = 0; k < s->nprobes; k++)
+    for (int k = 0; k < ways; k++)
         if (isfinite(of[k].bytes)) of[(*n)++] = of[k];
     qsort(of, (size_t)*n, sizeof *of, by_small);
     return of;

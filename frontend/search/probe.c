@@ -178,10 +178,10 @@ static void note_later(Delayed *d, const Op *op) {
 
 /* Gathers are made again. */
 static const Value *before_gather(Delayed *d, const Value *v) {
-    while (v->def && op_has(v->def, F_COMM | F_VIEW) && v->def->nin == 1 &&
-           type_bytes(&v->def->in[0]->ty) <= type_bytes(&v->ty)) {
+    while (v->def && op_has(v->def, F_COMM | F_VIEW) && v->def->nin == v->def->nout &&
+           type_bytes(&v->def->in[v->nth]->ty) <= type_bytes(&v->ty)) {
         note_later(d, v->def);
-        v = v->def->in[0];
+        v = v->def->in[v->nth];
     }
     return v;
 }

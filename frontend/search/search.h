@@ -38,7 +38,7 @@ enum { SEARCH_CHUNKS = 32 };
 enum { SEARCH_PARTS = 2 };   /* of a micro-batch */
 enum { SEARCH_ORDERS = 24 }; /* of tp, cp, dp, pp */
 
-enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN };
+enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN, LAYERS_WAYS };
 
 typedef struct Choice {
     int dp, tp, cp, ring, pp, chunks, schedule, micro, zero;
@@ -48,6 +48,7 @@ typedef struct Choice {
     bool alone; /* parallel.overlap off: once a plan corrected that with overlap */
     const char *inside; /* entries of parallel.shard (inside.c): the same; NULL: none */
     bool apart;         /* extra_bytes are its own, and not those of choices like it */
+    bool remakes_all;   /* all layers are made again, and not as few as fit */
     int number; /* in the order of search_each, those without overlap behind all others */
     int probe;  /* whose pieces it is made of */
     int family; /* of those of the result, before they are sorted */

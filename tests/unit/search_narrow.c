@@ -291,3 +291,79 @@ TEST(chunks_that_go_back_one_by_one) {
     printf("  %d planned\n", planned);
     EXPECT(planned >= 6);
 }
+
+/* Searches with all keys fixed but the layers that are made again, and little more memory than the
+ * plan with so many of them takes, beside what a process and batches that are read ahead do. */
+typedef struct Tight {
+    const char *sizes, *flags, *again;
+    int ranks, batch; /* sequences of a step for each rank */
+} Tight;
+
+static const Tight tight[] = {
+    /* bytes by pieces are the same for many numbers of layers */
+    {"type: LlamaConfig, vocab_size: 5000, hidden_size: 128, num_layers: 12, num_heads: "
+     "4",
+     "--parallel_config.data_parallel=2 --parallel_config.model_parallel=2 "
+     "--parallel_config.micro_batch_num=1 --runner_config.batch_size=2 "
+     "--parallel_config.optimizer_shard=True "
+     "--parallel.parallel_optimizer_config.optimizer_level=level3",
+     "6", 4, 1},
+    /* the smaller stage needs them as well */
+    {"type: LlamaConfig, vocab_size: 3000, hidden_size: 64, num_layers: 12, num_heads: 4",
+     "--parallel_config.model_parallel=2 --parallel_config.pipeline_stage=2 "
+     "--parallel_config.data_parallel=1 --parallel_config.micro_batch_num=8 "
+     "--runner_config.batch_size=4 --parallel_config.optimizer_shard=False "
+     "--parallel.pipeline_config.pipeline_scheduler=1f1b",
+     "6", 4, 8},
+    /* gathers of both gradients and activations are one */
+    {"type: GPT2Config, vocab_size: 301, hidden_size: 64, num_layers: 16, num_heads: 4",
+     "--parallel_config.model_parallel=4 --parallel_config.pipeline_stage=8 "
+     "--parallel_config.data_parallel=1 --parallel_config.micro_batch_num=16 "
+     "--runner_config.batch_size=8 --parallel_config.sequence_parallel=True "
+     "--parallel.pipeline_config.pipeline_scheduler=zero_bubble_h1",
+     "2", 32, 4},
+    /* copies go as gradients come */
+    {"type: GPT2Config, vocab_size: 301, hidden_size: 128, num_layers: 16, num_heads: 4, "
+     "compute_dtype: float16",
+     "--parallel_config.data_parallel=4 --parallel_config.micro_batch_num=1 "
+     "--runner_config.batch_size=2 --parallel_config.optimizer_shard=True "
+     "--parallel.parallel_optimizer_config.optimizer_level=level1",
+     "16", 4, 2},
+};
+
+static char **words(Arena *mem, const char *text, int *n) {
+    char **word = NEW_ARRAY(mem, char *, 32);
+    for (char *p = arena_strdup(mem, text); (p = strtok(p, " ")); p = NULL)
+        word[(*n)++] = p;
+    return word;
+}
+
+TEST(what_fits_with_layers_made_again_is_found) {
+    enum { BESIDE_KBYTES = 47100 };
+    for (int i = 0; i < ARRAY_LEN(tight); i++) {
+        const Tight *t = &tight[i];
+        Arena *mem = arena_new();
+        int n = 0;
+        test_at("%s, %s", t->sizes, t->flags);
+        char *path = temp("tight.yaml");
+        write_text(path, arena_printf(mem,
+                                      "model:\n  model_config: {%s, seq_length: "
+                                      "64}\nrunner_config: {batch_size: %d}\n",
+                                      t->sizes, t->batch));
+        char **flag = words(mem, t->flags, &n);
+        flag[n] = machine_flag(mem, 0);
+        flag[n + 1] = arena_printf(mem, "--recompute_config.recompute=%s", t->again);
+        SearchOptions o = search_options(mem, path, n + 2, flag, t->ranks);
+        SearchResult fixed = search_run(mem, &o);
+        EXPECT(fixed.ntop > 0);
+        int64_t least = fixed.top[0].bytes;
+        for (int k = 0; k < fixed.ntop; k++) least = MIN(least, fixed.top[k].bytes);
+        flag[n + 1] =
+            arena_printf(mem, "--context.max_device_memory=%lldKB",
+                         (long long)((double)least * 1.003 / 1024) + BESIDE_KBYTES);
+        o = search_options(mem, path, n + 2, flag, t->ranks);
+        if (!search_run(mem, &o).ntop)
+            test_fail(__FILE__, __LINE__, "%s: nothing fits %s", t->sizes, flag[n + 1]);
+        arena_free(mem);
+    }
+}
