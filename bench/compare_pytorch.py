@@ -9,9 +9,8 @@
 Models: gpt2_124m, gpt2_355m, gpt2_774m, llama_110m; --layers cuts them short. PyTorch runs
 the model as nanoGPT writes it: one matmul for queries, keys and values, attention by
 scaled_dot_product_attention, fused AdamW, clipping by the global norm; bf16 by autocast with
-float32 weights. --flags are keys of
-stator's runs. Every run is a process of its own that does one step to warm up and then
---steps; a round runs each kind once. Prints, for each kind, the median of tokens/s over the
+float32 weights. --flags are keys of stator's runs. Every run is a process of its own that
+does one step to warm up and then --steps; a round runs each kind once. Prints, for each kind, the median of tokens/s over the
 rounds, the largest over the smallest, the share of the step's bound in its time, and the peak
 of resident memory, and ratios of stator to the best of PyTorch in the same type. The bound is
 that of `stator plan --measure` (docs/plan.md), measured in each round; the least counts. Needs

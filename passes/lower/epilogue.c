@@ -72,6 +72,8 @@ static bool adds(const Op *op) {
  *     %z = add %acc, (reshape %y)  ->  %z = reshape (add (reshape %acc), %y) */
 static Op *in_shape_of_maker(Func *f, Op *sum) {
     for (int i = 0; i < 2; i++) {
+        const Op *view = sum->in[i]->def;
+        if (!view || !op_has(view, F_VIEW)) continue;
         Value *made = viewed_alone(f, sum->in[i]), *addend = sum->in[1 - i];
         bool alike = type_same_shape(&sum->in[i]->ty, &addend->ty);
         if (!made || made == sum->in[i] || !alike) continue;

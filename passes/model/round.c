@@ -78,10 +78,6 @@ static void want_gradients(const Round *r, const Func *f) {
     for (; n < f->nret; n++) r->wanted[f->nth][n] = f->ret[n]->ty.dt == DT_F32;
 }
 
-static bool has_gradients(const Func *f) {
-    return f->role == ROLE_MODEL && f->narg && arg_role(f, f->narg - 1) == ARG_dloss;
-}
-
 void pass_round(Module *m, const PassOptions *o) {
     if (!o->round_gradients || dtype_bytes[o->narrow] >= dtype_bytes[DT_F32]) return;
     Arena *mem = arena_new();
@@ -92,7 +88,7 @@ void pass_round(Module *m, const PassOptions *o) {
     while (n--) { /* callers before callees */
         Func *f = r.order[n];
         r.wanted[f->nth] = NEW_ARRAY(mem, bool, (size_t)f->nret + 1);
-        if (has_gradients(f)) want_gradients(&r, f);
+        if (func_is_gradient(f)) want_gradients(&r, f);
         for (int i = 0; i < f->nret && !func_is_entry(f); i++)
             r.wanted[f->nth][i] = f->ret[i]->ty.dt == DT_F32 && callers_want(&r, f, i);
     }

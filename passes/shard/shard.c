@@ -15,7 +15,7 @@ static FuncPlacements *placements_of(Shard *s, Func *f) {
         if (p->f == f) return p;
     }
     FuncPlacements *p = NEW(s->mem, FuncPlacements);
-    func_number(f);
+    p->uses = func_uses(s->mem, f);
     p->f = f;
     p->at = NEW_ARRAY(s->mem, Placed, (size_t)f->nvalues + 1);
     p->over = NEW_ARRAY(s->mem, Over, (size_t)f->nops + 1);
@@ -95,7 +95,7 @@ static bool sums_behind(FuncPlacements *p, const Op *op, int axis) {
         const Type *t = &placed(p, op->in[i])->ty;
         if (!(t->pending >> axis & 1)) continue;
         before += type_bytes(t);
-        if (value_uses(p->f, op->in[i]) > 1) return false;
+        if (p->uses[op->in[i]->id] > 1) return false;
     }
     for (int i = 0; i < op->nout; i++) behind += type_bytes(&op->out[i]->ty);
     return behind < before;

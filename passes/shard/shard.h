@@ -17,6 +17,7 @@ typedef struct FuncPlacements { /* of one function */
     Func *f;
     Placed *at;      /* by value id */
     Over *over;      /* by op id */
+    int *uses;       /* by value id: ops and results that read it */
     const Op *owner; /* the call that placed the arguments */
     bool expanded;   /* a composite of it was */
     struct FuncPlacements *next;
