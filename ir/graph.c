@@ -20,6 +20,14 @@ int value_uses(const Func *f, const Value *v) {
     return n;
 }
 
+Op *value_only_reader(const Func *f, const Value *v) {
+    if (value_uses(f, v) != 1) return NULL;
+    for (Op *op = v->def ? v->def->next : f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v) return op;
+    return NULL;
+}
+
 int *func_uses(Arena *mem, Func *f) {
     func_number(f);
     int *n = NEW_ARRAY(mem, int, (size_t)f->nvalues + 1);

@@ -428,7 +428,9 @@ void func_number(Func *f); /* dense ids for values and ops */
 /* Callees before callers; fails on recursion and on calls nested deeper than
  * MAX_CALL_DEPTH. Returns an array ended by NULL. */
 Func **module_order(Arena *mem, const Module *m);
-int value_uses(const Func *f, const Value *v);  /* ops and results that read v */
+int value_uses(const Func *f, const Value *v); /* ops and results that read v */
+/* The op that reads v, if nothing else does; NULL. */
+Op *value_only_reader(const Func *f, const Value *v);
 int *func_uses(Arena *mem, Func *f);            /* the same by value id: numbers it */
 int func_calls(const Module *m, const Func *f); /* of it in the module */
 bool func_is_entry(const Func *f);

@@ -25,6 +25,7 @@ static const struct {
     {"narrow", FACTORS, offsetof(PassOptions, narrow), 0},
     {"residual_exact", YES_NO, offsetof(PassOptions, residual_exact), 1},
     {"round_gradients", YES_NO, offsetof(PassOptions, round_gradients), 1},
+    {"round_sums", YES_NO, offsetof(PassOptions, round_sums), 1},
     {"hoist_slices", YES_NO, offsetof(PassOptions, hoist_slices), 1},
     {"hold", YES_NO, offsetof(PassOptions, hold), 1},
     {"turn", YES_NO, offsetof(PassOptions, turn), 1},

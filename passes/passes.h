@@ -55,6 +55,8 @@ typedef struct PassOptions {
     bool residual_exact;
     /* round: gradients of parameters are of the type narrow, also between ranks */
     bool round_gradients;
+    /* reshard: what is rounded to the type narrow anyway is summed over ranks in it */
+    bool round_sums;
     /* hoist: rounds slices that a step takes once before the loop too, as those that several
      * micro-batches take; for what stands for any number of them */
     bool hoist_slices;

@@ -287,6 +287,7 @@ PassOptions strategy_pass_options(const Config *cfg) {
     o.narrow = factor_type[cfg->model_compute_dtype];
     o.scale_loss = cfg->model_compute_dtype == FLOAT_16;
     o.round_gradients = !cfg->model_accumulate_allreduce_grads_in_fp32;
+    o.round_sums = !cfg->model_allreduce_activations_in_fp32;
     o.residual_exact = cfg->model_fp32_residual_connection;
     o.beta1 = cfg->optimizer_beta1;
     o.beta2 = cfg->optimizer_beta2;

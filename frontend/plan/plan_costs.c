@@ -86,6 +86,12 @@ static bool sums_wide_gradients(const Plan *p) {
     return wide && rounds_weights(p) && replicas(p) > 1 && !(p->machine->sum_bytes > 0);
 }
 
+static bool sums_wide_activations(const Plan *p) {
+    bool wide = p->job->cfg->model_allreduce_activations_in_fp32;
+    return wide && rounds_weights(p) && splits_matrices(p) &&
+           !(p->machine->sum_bytes > 0);
+}
+
 static bool waits_for_messages(const Plan *p) {
     return strategy_of(p)->overlap == OVERLAP_OFF;
 }
@@ -119,6 +125,7 @@ static const struct {
     {WORK_MESSAGES, reduces_often, "optimizer_level level1"},
     {WORK_MESSAGES, gathers_between_hosts,
      "optimizer_weight_shard_size %lld, the replicas on a host"},
+    {WORK_MESSAGES, sums_wide_activations, "allreduce_activations_in_fp32 False"},
     {WORK_MESSAGES, sums_wide_gradients, "accumulate_allreduce_grads_in_fp32 False"},
     {WORK_MESSAGES, waits_for_messages, "parallel.overlap thread"},
     {WAITING, always, "more micro-batches (micro_batch_num)"},

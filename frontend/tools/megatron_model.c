@@ -230,6 +230,13 @@ static void add_gradients(Megatron *m) {
     if (narrow) megatron_add(m, MODEL "accumulate_allreduce_grads_in_fp32", "False");
 }
 
+/* Of products that tensor parallelism splits. */
+static void add_sums(Megatron *m) {
+    bool narrow = GIVEN(m, fp16) || GIVEN(m, bf16);
+    if (narrow && DEGREE(m, tensor_model_parallel_size) > 1)
+        megatron_add(m, MODEL "allreduce_activations_in_fp32", "False");
+}
+
 void megatron_add_types(Megatron *m) {
     bool f16 = GIVEN(m, fp16);
     if (f16 && GIVEN(m, bf16)) fail(EXIT_CONFIG, "--fp16 and --bf16: keep one");
@@ -238,6 +245,7 @@ void megatron_add_types(Megatron *m) {
                  : GIVEN(m, bf16) ? "bfloat16"
                                   : "float32");
     add_gradients(m);
+    add_sums(m);
     if (!f16) return;
     if (REAL(m, loss_scale, 0) != 0) { /* 0 is a dynamic one */
         ADD(m, loss_scale, WRAP "loss_scale", NULL);

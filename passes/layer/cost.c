@@ -3,15 +3,12 @@
 #include "passes/layer/layer.h"
 #include <math.h>
 
-/* Collectives sum in f32 at least; machines may say how wide. */
-static double bytes_of(const Type *ty, bool sums) {
-    DType dt = sums && dtype_is_float(ty->dt) ? dtype_sum(ty->dt) : ty->dt;
-    return (double)type_count(ty) * dtype_bytes[dt];
+static DType sent_type(const LayerValue *x, int op) {
+    return message_sums(op) ? x->sum : x->v->ty.dt;
 }
 
-static double seconds_of(const LayerGraph *g, const Type *ty, int op, double bytes) {
-    bool sums = message_sums(op) && dtype_is_float(ty->dt);
-    DType type = sums ? dtype_sum(ty->dt) : ty->dt;
+/* Machines may say how wide numbers in sums are. */
+static double seconds_of(const LayerGraph *g, DType type, int op, double bytes) {
     bytes *= message_width(g->machine, op, type);
     return collective_seconds(g->machine, &g->shape, op, bytes);
 }
@@ -21,7 +18,8 @@ static bool divides(const LayerGraph *g, const Type *ty, int place) {
 }
 
 /* The collective that pass collect takes over one axis, by the bytes that it sends. */
-Move layer_move(const LayerGraph *g, const Type *ty, int from, int to) {
+Move layer_move(const LayerGraph *g, const LayerValue *x, int from, int to) {
+    const Type *ty = &x->v->ty;
     int sum = place_pending(ty);
     Move m = {.op = -1, .can = true};
     bool split = to != PLACE_WHOLE && to != sum;
@@ -35,10 +33,11 @@ Move layer_move(const LayerGraph *g, const Type *ty, int from, int to) {
     m.op = from != sum ? (split ? OP_all_to_all : OP_all_gather)
            : split     ? OP_reduce_scatter
                        : OP_all_reduce;
-    double bytes = bytes_of(ty, from == sum);
+    DType type = sent_type(x, m.op);
+    double bytes = (double)type_count(ty) * dtype_bytes[type];
     if (from != sum) bytes /= g->ranks;
     m.bytes = (double)message_sent_bytes(m.op, (int64_t)bytes, g->ranks);
-    m.seconds = seconds_of(g, ty, m.op, m.bytes);
+    m.seconds = seconds_of(g, type, m.op, m.bytes);
     return m;
 }
 
@@ -63,7 +62,7 @@ static LayerPart part_of(const LayerGraph *g, int value) {
 
 static void add_move(const LayerGraph *g, LayerCost *c, LayerPart part, int value,
                      int from, int to) {
-    Move m = layer_move(g, &g->value[value].v->ty, from, to);
+    Move m = layer_move(g, &g->value[value], from, to);
     bool step = part == PART_OF_STEP;
     double seconds = step ? m.seconds / g->micro : m.seconds;
     if (!m.can) seconds = INFINITY;

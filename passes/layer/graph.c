@@ -2,7 +2,7 @@
  * what passes make of it, so it is asked of them: before autodiff every name gets a number, as
  * a placement over axes of one rank, and is recognized by it behind autodiff. */
 #include "passes/layer/layer.h"
-#include "passes/passes.h"
+#include "passes/shard/sums.h"
 
 const char *const layer_part_name[LAYER_PARTS] = {"forward", "backward", "once a step"};
 
@@ -257,7 +257,11 @@ LayerGraph *layer_graph(Arena *mem, Module *m, const PassOptions *o, int n,
     g->copies = 2 + g->states;
     g->in_flight = 1;
     place_on_machine(g, machine);
-    for (int part = 0; part < 2; part++) see_function(g, part, loop[part], loop[0]);
+    for (int part = 0; part < 2; part++) {
+        see_function(g, part, loop[part], loop[0]);
+        for (int i = g->first_value[part]; i < g->nvalues; i++)
+            g->value[i].sum = sum_over_ranks(g->func[part], g->value[i].v, o);
+    }
     wipe_all(m);
     for (int i = 0; i < g->nops; i++) {
         layer_time_op(g, &g->op[i]);

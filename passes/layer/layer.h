@@ -62,6 +62,7 @@ typedef struct LayerValue {
     bool open; /* a gradient: its seed counts less, and its sum may stay open */
     bool returned;
     bool free;    /* every rank makes any part of it */
+    DType sum;    /* in which ranks add up their parts of it */
     int priority; /* as an operand: how much its split counts, as in pass shard */
     int reads;    /* by ops, and by ends of runs that bring it to a placement */
 } LayerValue;
@@ -184,7 +185,7 @@ typedef struct Move {
     double bytes, seconds;
     bool can;
 } Move;
-Move layer_move(const LayerGraph *g, const Type *ty, int from, int to);
+Move layer_move(const LayerGraph *g, const LayerValue *x, int from, int to);
 /* Placement that operand i must have when the op is split over the letter, and that result
  * i then has. With OVER_PASS `was` is the operand's own. */
 int layer_need(const LayerOp *op, int letter, int i, int was);

@@ -30,7 +30,7 @@ static const Type *type_of(const LayerGraph *g, int value) {
 }
 
 static double moved(const LayerGraph *g, int value, int from, int to) {
-    Move m = layer_move(g, type_of(g, value), from, to);
+    Move m = layer_move(g, &g->value[value], from, to);
     return m.can ? m.seconds : INFINITY;
 }
 

@@ -162,19 +162,11 @@ static bool is_plain(const Op *sum) {
            sum->in[0]->ty.dt == sum->in[1]->ty.dt;
 }
 
-static const Op *only_reader(const Func *f, const Value *v) {
-    if (value_uses(f, v) != 1) return NULL;
-    for (const Op *op = v->def->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v) return op;
-    return NULL;
-}
-
 /* Is the value in the buffer of an argument, or added to what is? */
 static bool has_place(const Func *f, const Value *v) {
-    const Op *sum = only_reader(f, v);
+    const Op *sum = value_only_reader(f, v);
     while (sum && op_has(sum, F_VIEW) && sum->nin == 1)
-        v = sum->out[0], sum = only_reader(f, v);
+        v = sum->out[0], sum = value_only_reader(f, v);
     for (int r = 0; r < f->nret; r++)
         if (f->ret[r] == v) return f->alias[r] >= 0;
     if (!sum || !op_has(sum, F_PLUS) || !is_plain(sum)) return false;

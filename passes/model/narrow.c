@@ -124,18 +124,10 @@ static void mark_exact(Narrow *n) {
     }
 }
 
-static Op *only_reader(const Func *f, const Value *v) {
-    if (value_uses(f, v) != 1) return NULL;
-    for (Op *op = v->def->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v) return op;
-    return NULL;
-}
-
 /* v with the biases that are added to it. */
 static Value *with_bias(const Func *f, Value *v) {
     for (;;) {
-        Op *sum = only_reader(f, v);
+        Op *sum = value_only_reader(f, v);
         if (!sum || !op_has(sum, F_PLUS)) return v;
         const Value *other = sum->in[sum->in[0] == v];
         if (other->ty.rank >= v->ty.rank || !type_same_shape(&sum->out[0]->ty, &v->ty))
@@ -154,7 +146,7 @@ static bool is_returned(const Func *f, const Value *v) {
 static bool is_output(const Func *f, const Value *v) {
     if (f->role != ROLE_MODEL) return false;
     while (!is_returned(f, v)) {
-        const Op *op = only_reader(f, v);
+        const Op *op = value_only_reader(f, v);
         if (!op || !op_has(op, F_MOVE)) return false;
         v = op->out[0];
     }

@@ -26,10 +26,7 @@ static int ends_as(Func *f, const Value *v) {
         if (value_uses(f, v) != 1) return -1;
         for (int i = 0; i < f->nret; i++)
             if (f->ret[i] == v) return i;
-        const Op *reader = NULL;
-        for (const Op *op = f->first; op && !reader; op = op->next)
-            for (int i = 0; i < op->nin; i++)
-                if (op->in[i] == v) reader = op;
+        const Op *reader = value_only_reader(f, v);
         if (!moves(reader)) return -1;
         v = reader->out[0];
     }

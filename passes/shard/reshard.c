@@ -4,9 +4,7 @@
  * A constant is made again with the placement needed instead. One reshard serves all
  * uses. */
 #include "ir/placement.h"
-#include "passes/passes.h"
-
-enum { MOST_HANDED = 64 }; /* ops from where a value is rounded to where it is summed */
+#include "passes/shard/sums.h"
 
 /* Carried arguments of a loop body: what it hands back must lie alike. */
 static int carried(const Module *m, const Func *f) {
@@ -34,7 +32,8 @@ static Value *made_before(Func *f, const Value *v, const Type *ty, const Op *sto
     return NULL;
 }
 
-static Value *brought(Func *f, Op *before, Value *v, const Type *ty);
+static Value *brought(const PassOptions *options, Func *f, Op *before, Value *v,
+                      const Type *ty);
 
 /* Does the result have a dimension that no operand has? Then every rank can make its part
  * of it. */
@@ -48,14 +47,15 @@ static bool makes_dimension(const Op *op) {
 
 /* A constant, a map of constants, or what makes_dimension, made again with the splits of
  * `want`. */
-static Value *made_again(Builder *b, const Op *op, const Type *want) {
+static Value *made_again(const PassOptions *options, Builder *b, const Op *op,
+                         const Type *want) {
     Value **in = NEW_ARRAY(b->mem, Value *, (size_t)op->nin + 1);
     Over o = over_none(op);
     for (int k = 0; k < want->rank; k++) o.split[o.d.term[op->nin][k]] = want->split[k];
     for (int i = 0; i < op->nin; i++) {
         Type x = over_operand(op, &o, i);
         bool there = type_same_placement(&x, &op->in[i]->ty) || !op->in[i]->ty.rank;
-        in[i] = there ? op->in[i] : brought(b->fn, b->before, op->in[i], &x);
+        in[i] = there ? op->in[i] : brought(options, b->fn, b->before, op->in[i], &x);
     }
     Op *made = op_again(b, op, in);
     made->out[0]->ty = *want;
@@ -67,8 +67,11 @@ static Value *made_again(Builder *b, const Op *op, const Type *want) {
 static Value *cast_parts(Builder *b, Value *v, DType to) {
     Type ty = v->ty;
     ty.dt = to;
+    Value *from = v->def && op_has(v->def, F_CAST) ? v->def->in[0] : NULL;
+    if (from && from->ty.dt == to && type_same_placement(&from->ty, &ty)) return from;
     b->name = v->name;
-    Value *made = build_placed(b, OP_cast, NULL, ty, v);
+    bool rounds = ty.pending && dtype_bytes[to] < dtype_bytes[v->ty.dt];
+    Value *made = build_placed(b, OP_cast, rounds ? "parts=1" : NULL, ty, v);
     Over o = over_none(made->def);
     for (int k = 0; k < ty.rank; k++) o.split[o.d.term[0][k]] = ty.split[k];
     o.passes = ty.pending;
@@ -76,51 +79,33 @@ static Value *cast_parts(Builder *b, Value *v, DType to) {
     return made;
 }
 
-/* What v is made of by moves, calls and sums, of which one operand stands for both. */
-static const Value *source_of(const Value *v) {
-    const Op *op = v->def;
-    if (!op || !op->nin) return NULL;
-    if (op_is_call(op)) return op_func(op)->ret[v->nth];
-    if (op_has(op, F_PLUS)) return op->in[op->in[0]->def == NULL];
-    return op_has(op, F_MOVE) ? op->in[0] : NULL;
-}
-
-/* Is it rounded so that parts of a sum may be? */
-static bool is_of_parts(const Value *v) {
-    for (int left = MOST_HANDED; v && v->def && left; left--) {
-        if (op_has(v->def, F_CAST)) return op_int(v->def, "parts", 0) != 0;
-        v = source_of(v);
-    }
-    return false;
-}
-
-/* v under another placement. Sums over ranks are made in f32 at least, but of what says that it may
- * be rounded before. */
-static Value *moved(Builder *b, Value *v, Type want) {
-    DType was = v->ty.dt, sum = dtype_is_float(was) ? dtype_sum(was) : was;
-    bool adds = v->ty.pending & ~want.pending;
-    if (adds && sum != was && !is_of_parts(v)) v = cast_parts(b, v, want.dt = sum);
+/* v under another placement. */
+static Value *moved(const PassOptions *options, Builder *b, Value *v, Type want) {
+    DType was = v->ty.dt;
+    if (v->ty.pending & ~want.pending) want.dt = sum_over_ranks(b->fn, v, options);
+    if (want.dt != was) v = cast_parts(b, v, want.dt);
     b->name = v->name;
     v = build_placed(b, OP_reshard, NULL, want, v);
-    return v->ty.dt == was ? v : cast_parts(b, v, was);
+    return want.dt == was ? v : cast_parts(b, v, was);
 }
 
-static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
+static Value *brought(const PassOptions *options, Func *f, Op *before, Value *v,
+                      const Type *ty) {
     bool zero;
     Type want = *ty;
     want.dt = v->ty.dt;
     Builder b = before ? build_before(before) : build_at_end(f);
     if (value_is_free(v, &zero) && (zero || !want.pending))
-        return made_again(&b, v->def, &want);
+        return made_again(options, &b, v->def, &want);
     if (v->def && !want.pending && makes_dimension(v->def))
-        return made_again(&b, v->def, &want);
+        return made_again(options, &b, v->def, &want);
     b.name = v->name;
     Value *old = made_before(f, v, &want, before);
-    return old ? old : moved(&b, v, want);
+    return old ? old : moved(options, &b, v, want);
 }
 
 /* A result whose annotation is not what the op gives. */
-static void bring_results(Op *op, const Over *o) {
+static void bring_results(const PassOptions *options, Op *op, const Over *o) {
     Func *f = op->fn;
     bool call = op_is_call(op);
     for (int i = 0; i < op->nout; i++) {
@@ -134,14 +119,14 @@ static void bring_results(Op *op, const Over *o) {
         b.name = op->out[i]->name;
         op->out[i]->ty = gives;
         Op *behind = op->next;
-        Value *to = moved(&b, op->out[i], want);
+        Value *to = moved(options, &b, op->out[i], want);
         for (Op *at = behind; at; at = at->next) op_replace_in(at, op->out[i], to);
         for (int k = 0; k < f->nret; k++)
             if (f->ret[k] == op->out[i]) f->ret[k] = to;
     }
 }
 
-static void reshard_func(Module *m, Func *f) {
+static void reshard_func(const PassOptions *options, Module *m, Func *f) {
     int carry = carried(m, f);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
@@ -152,9 +137,9 @@ static void reshard_func(Module *m, Func *f) {
         for (int i = 0; i < op->nin; i++) {
             Type want = wanted(op, &o, i);
             if (type_same_placement(&want, &op->in[i]->ty)) continue;
-            op->in[i] = brought(f, op, op->in[i], &want);
+            op->in[i] = brought(options, f, op, op->in[i], &want);
         }
-        bring_results(op, &o);
+        bring_results(options, op, &o);
     }
     for (int i = 0; i < f->nret; i++) {
         int alias = i < carry ? i : f->alias[i];
@@ -164,12 +149,11 @@ static void reshard_func(Module *m, Func *f) {
         else if (func_is_entry(f))
             memset(want.split, 0, sizeof want.split), want.pending = 0;
         if (!type_same_placement(&want, &f->ret[i]->ty)) {
-            f->ret[i] = brought(f, NULL, f->ret[i], &want);
+            f->ret[i] = brought(options, f, NULL, f->ret[i], &want);
         }
     }
 }
 
 void pass_reshard(Module *m, const PassOptions *o) {
-    (void)o;
-    for (Func *f = m->first; f; f = f->next) reshard_func(m, f);
+    for (Func *f = m->first; f; f = f->next) reshard_func(o, m, f);
 }

@@ -154,6 +154,12 @@ static const char *model(Arena *mem, const char *type, int seq, int hidden, int 
         type, seq, hidden, heads, batch);
 }
 
+/* A model with further keys of its section. */
+static const char *with_keys(Arena *mem, const char *yaml, const char *keys) {
+    const char *at = strstr(yaml, "vocab_size");
+    return arena_printf(mem, "%.*s%s%s", (int)(at - yaml), yaml, keys, at);
+}
+
 static void expect_same_messages(const LayerMessages *want, const LayerMessages *is) {
     for (int part = 0; part < PART_OF_STEP; part++)
         for (int k = 0; k < OP_COUNT; k++) {
@@ -170,9 +176,13 @@ static LayerCost expect_realised(const Case *c, const LayerChoice *choice, char 
     *entry = layer_entries(c->mem, &c->ask, c->g, choice, true, n);
     LayerPlanned p = layer_probe_plan(c->mem, &c->ask, c->g, *n, *entry, false);
     if (p.refused) test_fail(__FILE__, __LINE__, "%s", p.refused);
-    EXPECT(p.choice);
-    LayerCost cost = layer_cost(c->g, choice), is = layer_cost(c->g, p.choice);
-    EXPECT(fabs(cost.seconds - is.seconds) <= 1e-9 * cost.seconds);
+    LayerCost cost = layer_cost(c->g, choice);
+    /* the graph of narrow numbers has other casts, so that its choice is not read */
+    if (c->cfg->model_compute_dtype == FLOAT_32) {
+        EXPECT(p.choice);
+        LayerCost is = layer_cost(c->g, p.choice);
+        EXPECT(fabs(cost.seconds - is.seconds) <= 1e-9 * cost.seconds);
+    }
     expect_same_messages(&cost.sent, &p.sent);
     return cost;
 }
@@ -180,18 +190,31 @@ static LayerCost expect_realised(const Case *c, const LayerChoice *choice, char 
 static const struct {
     const char *type, *machine;
     int seq, hidden, heads, batch, ranks;
-} layers[] = {{"GPT2Config", "a100", 64, 64, 4, 2, 2},
-              {"GPT2Config", "cpu100g", 64, 64, 4, 1, 4},
-              {"GPT2Config", "cpu100g", 32, 2048, 16, 1, 4},
-              {"LlamaConfig", "cpu100g", 64, 64, 4, 1, 2},
-              {"LlamaConfig", "h100", 64, 1024, 8, 1, 4}};
+    const char *keys;
+} layers[] = {
+    {"GPT2Config", "a100", 64, 64, 4, 2, 2, ""},
+    {"GPT2Config", "cpu100g", 64, 64, 4, 1, 4, ""},
+    {"GPT2Config", "cpu100g", 32, 2048, 16, 1, 4, ""},
+    {"LlamaConfig", "cpu100g", 64, 64, 4, 1, 2, ""},
+    {"LlamaConfig", "h100", 64, 1024, 8, 1, 4, ""},
+    {"GPT2Config", "cpu100g", 64, 64, 4, 2, 2, "compute_dtype: bfloat16, "},
+    {"LlamaConfig", "a100", 64, 1024, 8, 2, 4,
+     "compute_dtype: bfloat16, allreduce_activations_in_fp32: False, "
+     "accumulate_allreduce_grads_in_fp32: False, "},
+    {"GPT2Config", "h100", 64, 1024, 8, 1, 4,
+     "compute_dtype: float16, allreduce_activations_in_fp32: False, "},
+    {"GPT2Config", "cpu100g", 64, 64, 4, 1, 2,
+     "compute_dtype: bfloat16, accumulate_allreduce_grads_in_fp32: False, "},
+};
 
 TEST_LIMIT(what_is_chosen_is_what_pass_shard_makes, 120) {
     for (int i = 0; i < ARRAY_LEN(layers); i += test_long() ? 1 : 3) {
         Arena *mem = arena_new();
-        Case c = open_case(model(mem, layers[i].type, layers[i].seq, layers[i].hidden,
-                                 layers[i].heads, layers[i].batch),
-                           layers[i].machine, layers[i].ranks);
+        const char *yaml = model(mem, layers[i].type, layers[i].seq, layers[i].hidden,
+                                 layers[i].heads, layers[i].batch);
+        test_at("%s on %s %s", layers[i].type, layers[i].machine, layers[i].keys);
+        Case c = open_case(with_keys(mem, yaml, layers[i].keys), layers[i].machine,
+                           layers[i].ranks);
         double least;
         int n;
         char **entry;
@@ -201,6 +224,7 @@ TEST_LIMIT(what_is_chosen_is_what_pass_shard_makes, 120) {
         for (int sp = 0; sp < 2;
              sp++) { /* no slower than Megatron-LM's, as they are planned */
             LayerPlanned p = layer_probe_plan(c.mem, &c.ask, c.g, -1, NULL, sp);
+            if (c.cfg->model_compute_dtype != FLOAT_32) break;
             EXPECT(!p.refused && p.choice);
             LayerCost k = layer_cost(c.g, p.choice);
             expect_same_messages(&k.sent, &p.sent);
@@ -271,9 +295,8 @@ TEST(entries_leave_the_samples_to_replicas) {
     for (int i = 0; i < 4; i++) {
         Arena *mem = arena_new();
         const char *yaml = model(mem, types[i / 2], 64, 64, 4, SAMPLES);
-        const char *at = strstr(yaml, "vocab_size");
-        yaml = arena_printf(mem, "%.*scompute_dtype: %s, %s", (int)(at - yaml), yaml,
-                            dtypes[i % 2], at);
+        yaml =
+            with_keys(mem, yaml, arena_printf(mem, "compute_dtype: %s, ", dtypes[i % 2]));
         Case c = open_case(yaml, "h100", 2);
         LayerChoice any = {.seed = NEW_ARRAY(mem, int, (size_t)c.g->ngroups + 1)};
         int n, values = 0;

@@ -44,6 +44,36 @@ TEST_LIMIT(gradients_of_16_bits, 180) {
                   1);
 }
 
+/* Sums of activations over ranks in bf16 change the numbers, and not by much. */
+TEST_LIMIT(sums_of_16_bits, 180) {
+    static const Way split[] = {
+        {2, PC "model_parallel 2 " PC "vocab_emb_dp False "},
+        {2, PC "model_parallel 2 " PC "sequence_parallel True " PC "vocab_emb_dp False "},
+        {4, PC "model_parallel 2 " PC "sequence_parallel True " PC
+               "data_parallel 2 " ZERO_LEVEL(3)},
+        {4, PC "model_parallel 2 " PC "pipeline_stage 2 " PC "micro_batch_num 4 "},
+        {4, PC "model_parallel 2 " PC "context_parallel 2 " PC
+               "context_parallel_algo megatron_cp_algo "},
+    };
+    double worst = 0;
+    const char *one = run_of("one", "gpt2_tiny", 1, BF16);
+    for (int i = 0; i < ARRAY_LEN(split); i++) {
+        const char *words = arena_printf(mem(), "%s%s", BF16, split[i].words);
+        const char *wide = run_of("wide", "gpt2_tiny", split[i].ranks, words);
+        words = arena_printf(mem(), "%s%sallreduce_activations_in_fp32 False ", words,
+                             MODEL_KEY);
+        const char *narrow = run_of("narrow", "gpt2_tiny", split[i].ranks, words);
+        double off = apart(one, narrow);
+        if (!(off <= 2e-3) || !(apart(wide, narrow) > 0))
+            test_fail(__FILE__, __LINE__, "%s: %.2g from one rank, %.2g from f32 sums",
+                      words, off, apart(wide, narrow));
+        worst = fmax(worst, off);
+        remove_all(wide);
+        remove_all(narrow);
+    }
+    printf("  worst relative loss %.2g of one rank\n", worst);
+}
+
 /* Residual streams in float32 change the numbers, and not by much. */
 TEST_LIMIT(residual_in_float32, 60) {
     const char *one = run_of("one", "gpt2_tiny", 1, BF16);

@@ -5,11 +5,13 @@
 
 #define PC "--parallel_config."
 
-/* Strategies of a kind each. */
-static const struct {
+typedef struct Way {
     int ranks;
     const char *words;
-} way[] = {
+} Way;
+
+/* Strategies of a kind each. */
+static const Way way[] = {
     {2, PC "data_parallel 2 " ZERO_LEVEL(1)},
     {4, PC "data_parallel 4 " ZERO_LEVEL(3) PC "micro_batch_num 2 "},
     {2, PC "model_parallel 2 " PC "sequence_parallel True " PC "vocab_emb_dp False "},
