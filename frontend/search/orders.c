@@ -12,7 +12,7 @@ typedef struct LinkRate {
     LinkLevel level;
 } LinkRate;
 
-enum { MOST_AXES = 4, MOST_SETS = (1 << MOST_AXES) + 1 };
+enum { MOST_AXES = 4, MOST_SETS = (1 << MOST_AXES) + 2 };
 typedef struct Wires { /* of an order */
     LinkRate of[MOST_SETS];
     int n, layers; /* the first of them are within replicas */
@@ -36,17 +36,25 @@ Axes choice_replicas(const Mesh *mesh) {
     return (Axes)((1u << (mesh->naxes - 1)) - 1);
 }
 
-GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages) {
-    GroupShape next = {.members = 1};
-    for (int k = 0; k + 1 < stages && next.level != LINK_NETWORK; k++) {
-        GroupShape g = stages_shape(m, mesh, stages, k, k + 1);
-        if (!k || g.level > next.level) next = g;
-    }
-    return next;
+GroupShape choice_hop(const Machine *m, const Mesh *mesh, int stages, int stage) {
+    return stages_shape(m, mesh, stages, stage, (stage + 1) % stages);
 }
 
 static void add_wire(const Machine *m, Wires *w, const GroupShape *g, double rate) {
     w->of[w->n++] = (LinkRate){m->link[g->level].start_seconds, rate, g->level};
+}
+
+/* The slowest messages between stages, and how many stages have those. */
+static void add_hops(const Machine *m, Wires *w, const Mesh *mesh, int stages) {
+    GroupShape slowest = {0};
+    int n = 0;
+    for (int k = 0; k < stages; k++) {
+        GroupShape g = choice_hop(m, mesh, stages, k);
+        if (!k || g.level > slowest.level) slowest = g, n = 0;
+        n += g.level == slowest.level;
+    }
+    add_wire(m, w, &slowest, 1 / message_seconds(m, &slowest, 1e9));
+    w->of[w->n++] = (LinkRate){.start = n, .level = slowest.level};
 }
 
 /* Of the sets of axes within a replica, of all that have the same parameters, of stages. */
@@ -60,8 +68,7 @@ static Wires wires_of(const Machine *m, const Choice *c) {
     w.layers = w.n;
     GroupShape g = group_shape(m, &mesh, choice_replicas(&mesh), c->pp);
     if (g.members > 1) add_wire(m, &w, &g, ring_rate(m, &g));
-    GroupShape next = choice_next(m, &mesh, c->pp);
-    if (c->pp > 1) add_wire(m, &w, &next, 1 / message_seconds(m, &next, 1e9));
+    if (c->pp > 1) add_hops(m, &w, &mesh, c->pp);
     return w;
 }
 

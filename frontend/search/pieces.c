@@ -334,12 +334,7 @@ void choice_make_room(Search *s) {
     t->step = NEW_ARRAY(s->mem, double, n);
     t->busy = NEW_ARRAY(s->mem, double, n);
     t->again = NEW_ARRAY(s->mem, int, n);
-}
-
-static double message_between(const Search *s, const Choice *c, const GroupShape *next) {
-    const Probe *p = &s->probe[c->probe];
-    if (c->pp == 1) return 0;
-    return message_seconds(s->o.machine, next, p->bytes.carried * c->batch);
+    t->hop = NEW_ARRAY(s->mem, double, n);
 }
 
 static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
@@ -405,7 +400,9 @@ static bool choice_times(Search *s, Choice *c) {
     out->places = at;
     out->kind = schedule_kind_at(c->schedule);
     out->room = choice_room(s, c);
-    out->message = message_between(s, c, &at->next);
+    for (int k = 0; k < c->pp && c->pp > 1; k++)
+        out->hop[k] = message_seconds(s->o.machine, &at->hop[k],
+                                      s->probe[c->probe].bytes.carried * c->batch);
     for (int k = 0; k < c->pp; k++) {
         StageBytes stage = stage_bytes(out, c, k);
         if (k && holds_the_same(&stage, &b)) {
@@ -429,15 +426,23 @@ static bool choice_times(Search *s, Choice *c) {
     return fits;
 }
 
-/* Messages of a micro-batch that the stage takes. */
-static int messages_taken(const PipeScheduleKind *kind, const Choice *c, int stage) {
-    int chunks = c->pp * c->chunks, n = 0;
+/* Of a message between the chunk and its neighbour; 0: the stage has both, or there is none. */
+static double hop_between(const ChunkTimes *t, const Choice *c, int chunk,
+                          int neighbour) {
+    if (neighbour < 0 || neighbour == c->pp * c->chunks) return 0;
+    int a = schedule_chunk_stage(t->kind, c->pp, chunk),
+        b = schedule_chunk_stage(t->kind, c->pp, neighbour);
+    return a == b ? 0 : t->hop[(a + 1) % c->pp == b ? a : b];
+}
+
+/* The messages of a micro-batch that the stage takes. */
+static double takes_seconds(const ChunkTimes *t, const Choice *c, int stage) {
+    double seconds = 0;
     for (int nth = 0; nth < c->chunks; nth++) {
-        int i = schedule_stage_chunk(kind, c->pp, stage, nth);
-        n += i > 0 && schedule_chunk_stage(kind, c->pp, i - 1) != stage;
-        n += i < chunks - 1 && schedule_chunk_stage(kind, c->pp, i + 1) != stage;
+        int i = schedule_stage_chunk(t->kind, c->pp, stage, nth);
+        seconds += hop_between(t, c, i, i - 1) + hop_between(t, c, i, i + 1);
     }
-    return n;
+    return seconds;
 }
 
 /* No order of tasks is faster: a stage begins when those before it have done their first
@@ -448,15 +453,15 @@ static double bound_of(const Choice *c, const ChunkTimes *t) {
     bool halves = t->kind->halves;
     double most = 0, before = 0;
     for (int k = 0; k < c->pp; k++) {
-        double busy = 0, takes = c->micro * messages_taken(t->kind, c, k) * t->message;
+        double busy = 0, takes = c->micro * takes_seconds(t, c, k);
         for (int nth = 0; nth < c->chunks; nth++) {
             const double *task = t->task[schedule_stage_chunk(t->kind, c->pp, k, nth)];
             busy += task[TASK_FORWARD] + task[TASK_BACKWARD];
         }
         t->busy[k] = c->micro * busy + t->step[k];
-        if (k) takes -= t->message; /* the first is in `before` */
+        if (k) takes -= t->hop[k - 1]; /* the first is in `before` */
         most = MAX(most, before + t->busy[k] + takes);
-        before += t->task[k][TASK_FORWARD] + (halves ? 1 : 2) * t->message;
+        before += t->task[k][TASK_FORWARD] + (halves ? 1 : 2) * t->hop[k];
         if (!halves) before += t->task[k][TASK_BACKWARD];
     }
     return MAX(most, shared_seconds_least(&t->places->share, t->busy));
@@ -492,8 +497,7 @@ static double pipe_seconds(Arena *own, const Search *s, const Choice *c) {
     const Sharing *share = &t->places->share;
     const PipeSchedule *p = schedule_make(own, schedule_name_at(c->schedule), c->pp,
                                           c->pp * c->chunks, c->micro);
-    TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t->task,
-                           .take = t->message};
+    TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t->task, .hop = t->hop};
     double step = 0;
     if (share->places)
         return schedule_seconds_shared(own, p, &seconds, share,

@@ -37,15 +37,16 @@ static const Shapes *shapes_of(Search *s, const Choice *c, const Mesh *mesh,
 /* Its replicas follow from its stages. */
 const Places *choice_places(Search *s, const Choice *c) {
     Probe *of = &s->probe[c->probe];
-    for (const Places *p = of->places; p; p = p->more)
+    for (const Places *p = of->places; p; p = p->next)
         if (p->pp == c->pp && !memcmp(&p->order, &c->order, sizeof p->order)) return p;
     Mesh mesh = choice_mesh(c);
     Places *p = NEW(s->mem, Places);
-    *p = (Places){.pp = c->pp, .order = c->order, .more = of->places};
+    *p = (Places){.pp = c->pp, .order = c->order, .next = of->places};
     p->replicas = group_shape(s->o.machine, &mesh, choice_replicas(&mesh), c->pp);
     int with_cores = machine_ranks_with_cores(s->o.machine, s->threads);
     p->replicas.at_work = MIN(p->replicas.host_ranks, MAX(mesh_ranks(&mesh), with_cores));
-    p->next = choice_next(s->o.machine, &mesh, c->pp);
+    p->hop = NEW_ARRAY(s->mem, GroupShape, (size_t)c->pp);
+    for (int k = 0; k < c->pp; k++) p->hop[k] = choice_hop(s->o.machine, &mesh, c->pp, k);
     p->share = sharing_of(s->mem, s->o.machine, &mesh, c->pp, s->threads);
     p->shapes = shapes_of(s, c, &mesh, &p->share);
     return of->places = p;

@@ -55,14 +55,15 @@ typedef struct Extra {
     struct Extra *next;      /* of the same probe */
 } Extra;
 
-/* Where the ranks are that have the same parameters, and the next stage. */
+/* Where the ranks are that have the same parameters, and the stages. */
 typedef struct Places {
     int pp;
     RankOrder order;
-    GroupShape replicas, next;
-    Sharing share; /* of the cores by stages */
+    GroupShape replicas;
+    GroupShape *hop; /* by stage: from it to the next */
+    Sharing share;   /* of the cores by stages */
     const Shapes *shapes;
-    struct Places *more; /* of the same probe */
+    struct Places *next; /* of the same probe */
 } Places;
 
 /* What stator layer finds for choices with these degrees. */
@@ -85,8 +86,8 @@ typedef struct ChunkTimes {
     double (*task)[TASK_KINDS]; /* by chunk */
     double *step;               /* by stage: once a step */
     double *busy;               /* by stage: all of its work */
-    int *again;     /* by chunk: layers that are made again, or more than it has */
-    double message; /* between stages */
+    int *again;  /* by chunk: layers that are made again, or more than it has */
+    double *hop; /* by stage: a message between it and the next */
 } ChunkTimes;
 
 struct Search {
@@ -181,9 +182,9 @@ void choice_layers(Search *s, const Choice *c, int64_t *layers);
 double choice_in_flight(const Choice *c, int stage);
 /* Layers of each chunk that are made again. */
 int *choice_remade(Arena *mem, Search *s, const Choice *c);
-/* orders.c: the axes of a mesh but tp; the slowest messages from a stage to the next. */
+/* orders.c: the axes of a mesh but tp; messages from a stage to the next, behind the last the first. */
 Axes choice_replicas(const Mesh *mesh);
-GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages);
+GroupShape choice_hop(const Machine *m, const Mesh *mesh, int stages, int stage);
 /* The orders that are worth trying for these degrees, at most SEARCH_ORDERS; at least 1. */
 int choice_orders(const Search *s, const Choice *c, RankOrder *order);
 /* Bytes that a plan may have with the batches that are read ahead; INFINITY. */

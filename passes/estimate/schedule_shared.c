@@ -30,7 +30,8 @@ static double begins(const Turns *t, int stage) {
     double at = task_ready(&t->done, task, t->seconds->message, &sent);
     if (at < 0) return INFINITY;
     bool waits = sent && at > t->since[stage];
-    at = fmax(at, t->since[stage]) + (sent ? t->seconds->take : 0);
+    at = fmax(at, t->since[stage]);
+    if (sent) at += task_take_seconds(t->s, t->seconds, task);
     if (waits && t->notice > 0 && sharing_is_crowded(t->h, stage, t->works))
         at += t->notice;
     return fmax(at, t->now);

@@ -109,8 +109,13 @@ typedef struct TaskSeconds {
         *chunk)[TASK_KINDS]; /* by chunk, in place of them; NULL: all are alike */
     double message;          /* from one stage to another, while both work on */
     double take;             /* the same, while the one that takes it does nothing else */
+    const double
+        *hop; /* by stage, in place of take: between it and the next, behind the last the
+                          first; NULL: all are alike */
 } TaskSeconds;
 double task_seconds(const TaskSeconds *t, Task task);
+/* Of taking the message that the task waits for, which comes from another stage. */
+double task_take_seconds(const PipeSchedule *s, const TaskSeconds *t, Task task);
 double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
                         double **begin);
 /* When the tasks of a schedule were done, while it is gone through; none at first. */

@@ -41,6 +41,13 @@ double task_seconds(const TaskSeconds *t, Task task) {
     return t->chunk ? t->chunk[task.chunk][task.kind] : t->kind[task.kind];
 }
 
+double task_take_seconds(const PipeSchedule *s, const TaskSeconds *t, Task task) {
+    int from = s->stage_of[task.chunk + (task.kind == TASK_FORWARD ? -1 : 1)];
+    int to = s->stage_of[task.chunk];
+    if (!t->hop) return t->take;
+    return t->hop[(from + 1) % s->stages == to ? from : to];
+}
+
 static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **begin) {
     const TaskList *l = &c->done.s->stage[stage];
     bool moved = false;
@@ -49,7 +56,8 @@ static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **be
         bool sent;
         double at = task_ready(&c->done, t, seconds->message, &sent);
         if (at < 0) break;
-        at = MAX(at, c->free[stage]) + (sent ? seconds->take : 0);
+        at = MAX(at, c->free[stage]);
+        if (sent) at += task_take_seconds(c->done.s, seconds, t);
         if (begin) begin[stage][c->next[stage]] = at;
         c->free[stage] = at + task_seconds(seconds, t);
         tasks_done_note(&c->done, t, c->free[stage]);
