@@ -325,7 +325,7 @@ LLVMValueRef emit_value_of(Emit *e, LLVMValueRef bits) {
     return LLVMBuildBitCast(e->b, bits, emit_vec_or_one(e->f32, emit_lanes(bits)), "");
 }
 
-LLVMValueRef emit_masked(Emit *e, LLVMValueRef bits, int64_t mask) {
+LLVMValueRef emit_and(Emit *e, LLVMValueRef bits, int64_t mask) {
     return LLVMBuildAnd(e->b, bits, emit_i32_like(e, bits, mask), "");
 }
 
@@ -333,11 +333,11 @@ LLVMValueRef emit_or(Emit *e, LLVMValueRef bits, int64_t mask) {
     return LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, mask), "");
 }
 
-LLVMValueRef emit_down(Emit *e, LLVMValueRef bits, int n) {
+LLVMValueRef emit_lshr(Emit *e, LLVMValueRef bits, int n) {
     return LLVMBuildLShr(e->b, bits, emit_i32_like(e, bits, n), "");
 }
 
-LLVMValueRef emit_up(Emit *e, LLVMValueRef bits, int n) {
+LLVMValueRef emit_shl(Emit *e, LLVMValueRef bits, int n) {
     return LLVMBuildShl(e->b, bits, emit_i32_like(e, bits, n), "");
 }
 

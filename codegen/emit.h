@@ -96,14 +96,14 @@ LLVMValueRef emit_fmaximum(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b);
 
-/* The bits of f32, scalar or vector, as i32, and back; with those bits of a constant only, or these
- * too; moved down (zeros come in) or up by n. */
+/* The bits of f32, scalar or vector, as i32, and back; and what LLVM's instructions of these names
+ * make of them with a constant. */
 LLVMValueRef emit_bits_of(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_value_of(Emit *e, LLVMValueRef bits);
-LLVMValueRef emit_masked(Emit *e, LLVMValueRef bits, int64_t mask);
+LLVMValueRef emit_and(Emit *e, LLVMValueRef bits, int64_t mask);
 LLVMValueRef emit_or(Emit *e, LLVMValueRef bits, int64_t mask);
-LLVMValueRef emit_down(Emit *e, LLVMValueRef bits, int n);
-LLVMValueRef emit_up(Emit *e, LLVMValueRef bits, int n);
+LLVMValueRef emit_lshr(Emit *e, LLVMValueRef bits, int n);
+LLVMValueRef emit_shl(Emit *e, LLVMValueRef bits, int n);
 
 /* &ptr[index] for elements of type `elem`; index is i64. emit_at: constant index. */
 LLVMValueRef emit_gep(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, LLVMValueRef index);

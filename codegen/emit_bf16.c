@@ -15,16 +15,16 @@ bool emit_has_dots(const Emit *e) {
 /* Bits of f32 to those of bf16, in the high halves of i32; the low halves are not cleared. */
 static LLVMValueRef rounded(Emit *e, LLVMValueRef value) {
     LLVMValueRef bits = emit_bits_of(e, value);
-    LLVMValueRef odd = emit_masked(e, emit_down(e, bits, 16), 1);
+    LLVMValueRef odd = emit_and(e, emit_lshr(e, bits, 16), 1);
     LLVMValueRef half = emit_i32_like(e, bits, 0x7fff);
     LLVMValueRef up = LLVMBuildAdd(e->b, bits, LLVMBuildAdd(e->b, odd, half, ""), "");
-    LLVMValueRef exponent = emit_masked(e, bits, 0x7f800000),
+    LLVMValueRef exponent = emit_and(e, bits, 0x7f800000),
                  zero = emit_i32_like(e, bits, 0);
     LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, value, value, "");
     LLVMValueRef tiny = LLVMBuildICmp(e->b, LLVMIntEQ, exponent, zero, "");
     LLVMValueRef quiet = emit_or(e, bits, 0x00400000);
     up = emit_select(e, nan, quiet, up);
-    return emit_select(e, tiny, emit_masked(e, bits, 0x80000000), up);
+    return emit_select(e, tiny, emit_and(e, bits, 0x80000000), up);
 }
 
 static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value) {
@@ -44,7 +44,7 @@ static bool has_instruction(const Emit *e, LLVMValueRef value) {
 
 static LLVMValueRef high_half(Emit *e, LLVMValueRef bits) {
     LLVMTypeRef narrow = emit_vec_or_one(e->i16, emit_lanes(bits));
-    return LLVMBuildTrunc(e->b, emit_down(e, bits, 16), narrow, "");
+    return LLVMBuildTrunc(e->b, emit_lshr(e, bits, 16), narrow, "");
 }
 
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value) {
@@ -54,7 +54,7 @@ LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value) {
 
 LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value) {
     if (has_instruction(e, value)) return emit_from_bf16(e, by_instruction(e, value));
-    return emit_value_of(e, emit_masked(e, rounded(e, value), 0xffff0000));
+    return emit_value_of(e, emit_and(e, rounded(e, value), 0xffff0000));
 }
 
 LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded) {
@@ -64,7 +64,7 @@ LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded) {
 LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits) {
     int lanes = emit_lanes(bits);
     LLVMValueRef wide = LLVMBuildZExt(e->b, bits, emit_vec_or_one(e->i32, lanes), "");
-    return emit_value_of(e, emit_up(e, wide, 16));
+    return emit_value_of(e, emit_shl(e, wide, 16));
 }
 
 /* LLVM's type of 32 bf16 numbers has changed from version to version. */
@@ -87,8 +87,8 @@ Pairs emit_pairs(Emit *e, LLVMValueRef bits) {
 
 Pairs emit_wide_pairs(Emit *e, LLVMValueRef bits) {
     Pairs p = {0};
-    p.first = emit_value_of(e, emit_up(e, bits, 16));
-    p.second = emit_value_of(e, emit_masked(e, bits, 0xffff0000));
+    p.first = emit_value_of(e, emit_shl(e, bits, 16));
+    p.second = emit_value_of(e, emit_and(e, bits, 0xffff0000));
     return p;
 }
 
@@ -102,7 +102,7 @@ LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRe
 LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second) {
     LLVMValueRef low = LLVMBuildZExt(e->b, first, e->vi32, "");
     LLVMValueRef high = LLVMBuildZExt(e->b, second, e->vi32, "");
-    return LLVMBuildOr(e->b, low, emit_up(e, high, 16), "");
+    return LLVMBuildOr(e->b, low, emit_shl(e, high, 16), "");
 }
 
 LLVMValueRef emit_to_bf16_both(Emit *e, LLVMValueRef first, LLVMValueRef second) {
@@ -124,7 +124,7 @@ LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second) {
         both = LLVMBuildShuffleVector(e->b, both, none, order, "");
         return LLVMBuildBitCast(e->b, both, e->vi32, "");
     }
-    LLVMValueRef low = emit_down(e, emit_bits_of(e, emit_round_bf16(e, first)), 16);
+    LLVMValueRef low = emit_lshr(e, emit_bits_of(e, emit_round_bf16(e, first)), 16);
     return LLVMBuildOr(e->b, low, emit_bits_of(e, emit_round_bf16(e, second)), "");
 }
 
@@ -156,7 +156,7 @@ void emit_split_bf16(Emit *e, LLVMValueRef value, LLVMValueRef part[BF16_PARTS])
         bool last = i == BF16_PARTS - 1; /* nothing is left to round */
         LLVMValueRef bits = emit_bits_of(e, last ? value : within_bf16(e, value));
         if (!last) bits = LLVMBuildAdd(e->b, bits, emit_i32_like(e, bits, 0x8000), "");
-        part[i] = emit_value_of(e, emit_masked(e, bits, 0xffff0000));
+        part[i] = emit_value_of(e, emit_and(e, bits, 0xffff0000));
         if (!last) value = LLVMBuildFSub(e->b, value, part[i], "");
     }
 }
@@ -164,7 +164,7 @@ void emit_split_bf16(Emit *e, LLVMValueRef value, LLVMValueRef part[BF16_PARTS])
 LLVMValueRef emit_pair_up_parts(Emit *e, LLVMValueRef first, LLVMValueRef second,
                                 bool along) {
     LLVMValueRef x = emit_bits_of(e, first), y = emit_bits_of(e, second);
-    if (!along) return LLVMBuildOr(e->b, emit_down(e, x, 16), y, "");
+    if (!along) return LLVMBuildOr(e->b, emit_lshr(e, x, 16), y, "");
     const int n = 2 * emit_lanes(first);
     LLVMTypeRef halves = emit_vec(e->i16, n);
     LLVMValueRef lane[32];

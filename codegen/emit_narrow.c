@@ -21,11 +21,11 @@ static LLVMValueRef below(Emit *e, LLVMValueRef bits, int64_t n) {
 
 /* f32_to_f16. */
 static LLVMValueRef to_half(Emit *e, LLVMValueRef value) {
-    LLVMValueRef bits = emit_bits_of(e, value), size = emit_masked(e, bits, 0x7fffffff);
-    LLVMValueRef fraction = emit_down(e, size, 13), odd = emit_masked(e, fraction, 1);
-    LLVMValueRef nan = emit_or(e, emit_masked(e, fraction, 0x3ff), 0x7e00);
+    LLVMValueRef bits = emit_bits_of(e, value), size = emit_and(e, bits, 0x7fffffff);
+    LLVMValueRef fraction = emit_lshr(e, size, 13), odd = emit_and(e, fraction, 1);
+    LLVMValueRef nan = emit_or(e, emit_and(e, fraction, 0x3ff), 0x7e00);
     LLVMValueRef normal =
-        emit_down(e, LLVMBuildAdd(e->b, plus(e, size, 0xc8000fff), odd, ""), 13);
+        emit_lshr(e, LLVMBuildAdd(e->b, plus(e, size, 0xc8000fff), odd, ""), 13);
     LLVMValueRef near = emit_value_of(e, size);
     near = emit_fadd(e, near, emit_f32_like(e, near, 0.5));
     LLVMValueRef tiny = plus(e, emit_bits_of(e, near), -0x3f000000);
@@ -33,13 +33,13 @@ static LLVMValueRef to_half(Emit *e, LLVMValueRef value) {
     LLVMValueRef inf = emit_i32_like(e, size, 0x7c00);
     out = emit_select(e, below(e, size, 0x477ff000), out, inf);
     out = emit_select(e, below(e, size, 0x7f800001), out, nan);
-    LLVMValueRef sign = emit_masked(e, emit_down(e, bits, 16), 0x8000);
+    LLVMValueRef sign = emit_and(e, emit_lshr(e, bits, 16), 0x8000);
     return LLVMBuildOr(e->b, out, sign, "");
 }
 
 /* f16_to_f32, of bits in i32. */
 static LLVMValueRef from_half(Emit *e, LLVMValueRef bits) {
-    LLVMValueRef size = emit_up(e, emit_masked(e, bits, 0x7fff), 13);
+    LLVMValueRef size = emit_shl(e, emit_and(e, bits, 0x7fff), 13);
     LLVMValueRef tiny = emit_value_of(e, plus(e, size, 0x38800000));
     tiny = emit_bits_of(e, emit_fsub(e, tiny, emit_f32_like(e, tiny, 0x1p-14)));
     LLVMValueRef out =
@@ -47,8 +47,8 @@ static LLVMValueRef from_half(Emit *e, LLVMValueRef bits) {
     out = emit_select(e, below(e, size, 0x0f800000), out, emit_or(e, size, 0x7f800000));
     LLVMValueRef nan = emit_or(e, size, 0x7fc00000);
     out = emit_select(e, below(e, size, 0x0f800001), out, nan);
-    LLVMValueRef sign = emit_masked(e, bits, 0x8000);
-    return emit_value_of(e, LLVMBuildOr(e->b, out, emit_up(e, sign, 16), ""));
+    LLVMValueRef sign = emit_and(e, bits, 0x8000);
+    return emit_value_of(e, LLVMBuildOr(e->b, out, emit_shl(e, sign, 16), ""));
 }
 
 /* By the instruction, for 16, 8 or 4 lanes, or two registers of them. LLVM's own truncation to

@@ -4,10 +4,6 @@
 #include "runtime/comm/comm.h"
 #include "runtime/core/rt.h"
 
-static LLVMValueRef number(Lower *l, int64_t v) {
-    return emit_i64(l->e, v);
-}
-
 static const Mesh *mesh_of(const Op *op) {
     return &op->fn->mod->mesh;
 }
@@ -92,14 +88,15 @@ static LLVMValueRef shapes(Lower *l, const Op *op, const CommPart *part) {
     const int64_t *label = label_of(l, op, &nlabel);
     size_t items = (size_t)n * RT_PART_NUMBERS + (size_t)nlabel;
     LLVMValueRef *item = NEW_ARRAY(l->mem, LLVMValueRef, items);
-    for (int k = 0; k < nlabel; k++) item[n * RT_PART_NUMBERS + k] = number(l, label[k]);
+    for (int k = 0; k < nlabel; k++)
+        item[n * RT_PART_NUMBERS + k] = emit_i64(l->e, label[k]);
     for (int i = 0; i < n; i++) {
         const CommPart *p = &part[i];
         int64_t v[RT_PART_NUMBERS] = {p->before,      p->each,      p->after,
                                       p->join_before, p->join_each, p->join_after,
                                       p->dtype};
         for (int k = 0; k < RT_PART_NUMBERS; k++) {
-            item[i * RT_PART_NUMBERS + k] = number(l, v[k]);
+            item[i * RT_PART_NUMBERS + k] = emit_i64(l->e, v[k]);
         }
     }
     return lower_numbers(l, (int)items, item);
@@ -110,7 +107,8 @@ static void collective(Lower *l, const Op *op) {
     if (members_of(op) == 1) { /* there are no other ranks */
         for (int i = 0; i < op->nin; i++) {
             CALL_RT(l->e, rt_copy, lower_pointer(l, op->out[i]),
-                    lower_pointer(l, op->in[i]), number(l, type_bytes(&op->in[i]->ty)));
+                    lower_pointer(l, op->in[i]),
+                    emit_i64(l->e, type_bytes(&op->in[i]->ty)));
         }
         return;
     }
@@ -121,8 +119,8 @@ static void collective(Lower *l, const Op *op) {
         emit_store(e, lower_pointer(l, op->out[i]), emit_at(e, e->ptr, ws, 2 * i + 1),
                    NULL, 8);
     }
-    LLVMValueRef args[] = {number(l, kind_of(op)), number(l, op_axes(op)),
-                           number(l, op->nin), shapes(l, op, comm_parts(l, op)), ws};
+    LLVMValueRef args[] = {emit_i64(l->e, kind_of(op)), emit_i64(l->e, op_axes(op)),
+                           emit_i64(l->e, op->nin), shapes(l, op, comm_parts(l, op)), ws};
     bool late = op_int(op, "late", 0);
     rt_call(e, late ? CALL_rt_collective_begin : CALL_rt_collective, args,
             ARRAY_LEN(args));
@@ -132,7 +130,7 @@ static void collective(Lower *l, const Op *op) {
 void lower_arrive(Lower *l, const Op *op) {
     const Op *begun = op->in[0]->def;
     if (!begun || !op_int(begun, "late", 0) || members_of(begun) == 1) return;
-    CALL_RT(l->e, rt_collective_wait, number(l, begun->nin),
+    CALL_RT(l->e, rt_collective_wait, emit_i64(l->e, begun->nin),
             lower_workspace(l, begun, 0));
 }
 
@@ -172,20 +170,21 @@ void lower_shard(Lower *l, const Op *op) {
     int d = dim_of(op, 0, "dim");
     TypeAround a = type_around(in, d);
     int64_t run = a.after * dtype_bytes[in->dt];
-    LLVMValueRef skip = emit_mul(l->e, coord_of(l, op), number(l, out->dim[d] * run));
+    LLVMValueRef skip =
+        emit_mul(l->e, coord_of(l, op), emit_i64(l->e, out->dim[d] * run));
     CALL_RT(l->e, rt_copy_runs, lower_pointer(l, op->out[0]),
             emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip),
-            number(l, a.before), number(l, out->dim[d] * run),
-            number(l, out->dim[d] * run), number(l, in->dim[d] * run));
+            emit_i64(l->e, a.before), emit_i64(l->e, out->dim[d] * run),
+            emit_i64(l->e, out->dim[d] * run), emit_i64(l->e, in->dim[d] * run));
 }
 
 void lower_on_first(Lower *l, const Op *op) {
     CALL_RT(l->e, rt_on_first, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-            number(l, type_bytes(&op->in[0]->ty)), coord_of(l, op));
+            emit_i64(l->e, type_bytes(&op->in[0]->ty)), coord_of(l, op));
 }
 
 void lower_coord(Lower *l, const Op *op) {
-    LLVMValueRef c = emit_mul(l->e, coord_of(l, op), number(l, op_int(op, "by", 1)));
+    LLVMValueRef c = emit_mul(l->e, coord_of(l, op), emit_i64(l->e, op_int(op, "by", 1)));
     c = LLVMBuildTrunc(l->e->b, c, l->e->i32, "");
     emit_store(l->e, c, lower_pointer(l, op->out[0]), NULL, 4);
 }
@@ -193,7 +192,7 @@ void lower_coord(Lower *l, const Op *op) {
 void lower_index_from(Lower *l, const Op *op) {
     CALL_RT(l->e, rt_index_from, lower_pointer(l, op->out[0]),
             lower_pointer(l, op->in[0]), lower_pointer(l, op->in[1]),
-            number(l, type_count(&op->in[0]->ty)));
+            emit_i64(l->e, type_count(&op->in[0]->ty)));
 }
 
 /* ---- other stages ---- */
@@ -211,7 +210,7 @@ static LLVMValueRef message_label(Lower *l, const Op *op, const Value *v) {
     int64_t word[ARRAY_LEN(item)] = {0};
     int n = (int)(strlen(text) / sizeof(int64_t)) + 1;
     memcpy(word, text, strlen(text));
-    for (int k = 0; k < n; k++) item[k] = number(l, word[k]);
+    for (int k = 0; k < n; k++) item[k] = emit_i64(l->e, word[k]);
     return lower_numbers(l, n, item);
 }
 
@@ -219,13 +218,14 @@ static LLVMValueRef message_bytes(Lower *l, const Op *op, const Value *v) {
     if (type_bytes(&v->ty) > COMM_MESSAGE_BYTES)
         lower_refuse(op,
                      "a message has at most 1 GiB: more micro-batches make it smaller");
-    return number(l, type_bytes(&v->ty));
+    return emit_i64(l->e, type_bytes(&v->ty));
 }
 
 void lower_send(Lower *l, const Op *op) {
-    CALL_RT(l->e, rt_send, lower_pointer(l, op->out[0]), number(l, op_int(op, "to", 0)),
-            number(l, op_int(op, "message", 0)), lower_pointer(l, op->in[0]),
-            message_bytes(l, op, op->in[0]), message_label(l, op, op->in[0]));
+    CALL_RT(l->e, rt_send, lower_pointer(l, op->out[0]),
+            emit_i64(l->e, op_int(op, "to", 0)), emit_i64(l->e, op_int(op, "message", 0)),
+            lower_pointer(l, op->in[0]), message_bytes(l, op, op->in[0]),
+            message_label(l, op, op->in[0]));
 }
 
 void lower_sent(Lower *l, const Op *op) {
@@ -233,7 +233,7 @@ void lower_sent(Lower *l, const Op *op) {
 }
 
 void lower_receive(Lower *l, const Op *op) {
-    CALL_RT(l->e, rt_receive, number(l, op_int(op, "from", 0)),
-            number(l, op_int(op, "message", 0)), lower_pointer(l, op->out[0]),
+    CALL_RT(l->e, rt_receive, emit_i64(l->e, op_int(op, "from", 0)),
+            emit_i64(l->e, op_int(op, "message", 0)), lower_pointer(l, op->out[0]),
             message_bytes(l, op, op->out[0]), message_label(l, op, op->out[0]));
 }

@@ -1,10 +1,6 @@
 /* lower_misc.c - ops that move data or build tables: calls of runtime/core/kernels.c. */
 #include "codegen/lower.h"
 
-static LLVMValueRef number(Lower *l, int64_t v) {
-    return emit_i64(l->e, v);
-}
-
 /* A constant array in the module. */
 static LLVMValueRef constant_array(Lower *l, LLVMTypeRef of, int64_t n,
                                    LLVMValueRef *item, const char *name) {
@@ -35,8 +31,8 @@ static void need_f32(const Op *op, const Value *v) {
 /* to = from, read with the given strides (by dimension of `to`). */
 void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
                   const int64_t *size, const int64_t *stride, DType dt) {
-    CALL_RT(l->e, rt_spread, to, from, number(l, rank), numbers(l, rank, size),
-            numbers(l, rank, stride), number(l, dtype_bytes[dt]));
+    CALL_RT(l->e, rt_spread, to, from, emit_i64(l->e, rank), numbers(l, rank, size),
+            numbers(l, rank, stride), emit_i64(l->e, dtype_bytes[dt]));
 }
 
 int64_t lower_reduce_workspace(Lower *l, const Op *op) {
@@ -68,8 +64,9 @@ static void lower_reduce(Lower *l, const Op *op, bool take_max) {
         narrow ? lower_workspace(l, op, lower_widened_bytes(x)) : lower_pointer(l, y);
     LLVMValueRef values =
         narrow ? lower_widened(l, x, lower_workspace(l, op, 0)) : lower_pointer(l, x);
-    CALL_RT(l->e, rt_reduce, to, values, number(l, d.rank[1]), number(l, n - d.rank[1]),
-            numbers(l, n, size), numbers(l, n, stride), number(l, take_max));
+    CALL_RT(l->e, rt_reduce, to, values, emit_i64(l->e, d.rank[1]),
+            emit_i64(l->e, n - d.rank[1]), numbers(l, n, size), numbers(l, n, stride),
+            emit_i64(l->e, take_max));
     if (narrow) lower_rounded(l, y, to);
 }
 
@@ -97,7 +94,7 @@ void lower_reshape(Lower *l, const Op *op) {
 
 void lower_copy(Lower *l, const Op *op) {
     CALL_RT(l->e, rt_copy, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-            number(l, type_bytes(&op->in[0]->ty)));
+            emit_i64(l->e, type_bytes(&op->in[0]->ty)));
 }
 
 /* Rows of the last dimension, cut or filled up with zeros. */
@@ -106,8 +103,8 @@ static void fit_rows(Lower *l, const Op *op) {
     int64_t from = in->dim[in->rank - 1], to = out->dim[out->rank - 1];
     int64_t size = dtype_bytes[in->dt];
     CALL_RT(l->e, rt_fit_rows, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-            number(l, type_count(in) / from), number(l, to * size),
-            number(l, from * size));
+            emit_i64(l->e, type_count(in) / from), emit_i64(l->e, to * size),
+            emit_i64(l->e, from * size));
 }
 
 void lower_pad(Lower *l, const Op *op) {
@@ -127,8 +124,9 @@ static void copy_part(Lower *l, const Op *op, const Value *whole, int64_t first,
     LLVMValueRef at = emit_at(l->e, l->e->i8, lower_pointer(l, whole), first * run);
     LLVMValueRef part = lower_pointer(l, v);
     run *= size;
-    CALL_RT(l->e, rt_copy_runs, out ? part : at, out ? at : part, number(l, a.before),
-            number(l, run), number(l, out ? run : step), number(l, out ? step : run));
+    CALL_RT(l->e, rt_copy_runs, out ? part : at, out ? at : part,
+            emit_i64(l->e, a.before), emit_i64(l->e, run),
+            emit_i64(l->e, out ? run : step), emit_i64(l->e, out ? step : run));
 }
 
 void lower_slice(Lower *l, const Op *op) {
@@ -149,9 +147,10 @@ void lower_stack(Lower *l, const Op *op) {
 void lower_embed(Lower *l, const Op *op) {
     const Type *table = &op->in[0]->ty;
     CALL_RT(l->e, rt_embed, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-            lower_pointer(l, op->in[1]), number(l, type_count(&op->in[1]->ty)),
-            number(l, table->dim[0]), number(l, table->dim[1] * dtype_bytes[table->dt]),
-            number(l, op_int(op, "partial", 0)));
+            lower_pointer(l, op->in[1]), emit_i64(l->e, type_count(&op->in[1]->ty)),
+            emit_i64(l->e, table->dim[0]),
+            emit_i64(l->e, table->dim[1] * dtype_bytes[table->dt]),
+            emit_i64(l->e, op_int(op, "partial", 0)));
 }
 
 /* Of zeros where there is no sum. */
@@ -162,8 +161,8 @@ static void add_rows(Lower *l, const Op *op, const Value *sum, const Value *ids,
     LLVMValueRef to = lower_pointer(l, op->out[0]);
     LLVMValueRef from = sum ? lower_pointer(l, sum) : LLVMConstNull(LLVMTypeOf(to));
     CALL_RT(l->e, rt_embed_add, to, from, lower_pointer(l, ids), lower_pointer(l, dy),
-            number(l, type_count(&ids->ty)), number(l, table->dim[0]),
-            number(l, table->dim[1]), number(l, op_int(op, "partial", 0)));
+            emit_i64(l->e, type_count(&ids->ty)), emit_i64(l->e, table->dim[0]),
+            emit_i64(l->e, table->dim[1]), emit_i64(l->e, op_int(op, "partial", 0)));
 }
 
 void lower_embed_grad(Lower *l, const Op *op) {
@@ -176,7 +175,8 @@ void lower_embed_add(Lower *l, const Op *op) {
 
 void lower_positions(Lower *l, const Op *op) {
     CALL_RT(l->e, rt_positions, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-            number(l, op->out[0]->ty.dim[0]), number(l, op_int(op, "zigzag", 0)));
+            emit_i64(l->e, op->out[0]->ty.dim[0]),
+            emit_i64(l->e, op_int(op, "zigzag", 0)));
 }
 
 void lower_rng_layer(Lower *l, const Op *op) {
@@ -195,9 +195,9 @@ void lower_rope_table(Lower *l, const Op *op) {
     for (int64_t k = 0; k < n; k++) item[k] = LLVMConstReal(l->e->f64, freq[k]);
     LLVMValueRef freqs = constant_array(l, l->e->f64, n, item, "freqs");
     CALL_RT(l->e, rt_rope_table, lower_pointer(l, op->out[0]),
-            lower_pointer(l, op->in[0]), number(l, type_count(table) / (2 * n)),
-            number(l, n), freqs, LLVMConstReal(l->e->f64, op_float(op, "scale", 1)),
-            number(l, op->in[0]->ty.rank > 0));
+            lower_pointer(l, op->in[0]), emit_i64(l->e, type_count(table) / (2 * n)),
+            emit_i64(l->e, n), freqs, LLVMConstReal(l->e->f64, op_float(op, "scale", 1)),
+            emit_i64(l->e, op->in[0]->ty.rank > 0));
     arena_free(mem);
 }
 
@@ -209,7 +209,7 @@ void lower_rope_table_each(Lower *l, const Op *op) {
 static LLVMValueRef cache_result(Lower *l, const Op *op) {
     LLVMValueRef to = lower_pointer(l, op->out[0]);
     CALL_RT(l->e, rt_copy, to, lower_pointer(l, op->in[0]),
-            number(l, type_bytes(&op->in[0]->ty)));
+            emit_i64(l->e, type_bytes(&op->in[0]->ty)));
     return to;
 }
 
@@ -221,9 +221,9 @@ void lower_cache_write(Lower *l, const Op *op) {
     const Type *cache = &op->in[0]->ty, *x = &op->in[1]->ty;
     LLVMValueRef to = cache_result(l, op);
     CALL_RT(l->e, rt_cache_write, to, lower_pointer(l, op->in[1]),
-            lower_pointer(l, op->in[2]), number(l, cache->dim[0]),
-            number(l, cache->dim[1]), number(l, x->dim[1]),
-            number(l, cache_row_bytes(cache)));
+            lower_pointer(l, op->in[2]), emit_i64(l->e, cache->dim[0]),
+            emit_i64(l->e, cache->dim[1]), emit_i64(l->e, x->dim[1]),
+            emit_i64(l->e, cache_row_bytes(cache)));
 }
 
 void lower_cache_write_each(Lower *l, const Op *op) {
@@ -231,6 +231,6 @@ void lower_cache_write_each(Lower *l, const Op *op) {
     LLVMValueRef to = cache_result(l, op);
     CALL_RT(l->e, rt_cache_write_each, to, lower_pointer(l, op->in[1]),
             lower_pointer(l, op->in[2]), lower_pointer(l, op->in[3]),
-            number(l, cache->dim[0]), number(l, cache->dim[1]), number(l, x->dim[1]),
-            number(l, cache_row_bytes(cache)));
+            emit_i64(l->e, cache->dim[0]), emit_i64(l->e, cache->dim[1]),
+            emit_i64(l->e, x->dim[1]), emit_i64(l->e, cache_row_bytes(cache)));
 }

@@ -4,34 +4,35 @@
 
 /* ---- by instructions ---- */
 
-static LLVMValueRef number(Emit *e, int tile) {
+static LLVMValueRef tile_number(Emit *e, int tile) {
     return LLVMConstInt(e->i8, (unsigned)tile, 0);
 }
 
 static void zero_by_cpu(const Tiles *t, int tile) {
-    LLVMValueRef arg = number(t->e, tile);
+    LLVMValueRef arg = tile_number(t->e, tile);
     emit_intrinsic(t->e, "llvm.x86.tilezero", NULL, 0, &arg, 1);
 }
 
 static void load_by_cpu(const Tiles *t, int tile, LLVMValueRef from,
                         LLVMValueRef stride) {
-    LLVMValueRef args[] = {number(t->e, tile), from, stride};
+    LLVMValueRef args[] = {tile_number(t->e, tile), from, stride};
     emit_intrinsic(t->e, "llvm.x86.tileloadd64", NULL, 0, args, 3);
 }
 
 static void stream_by_cpu(const Tiles *t, int tile, LLVMValueRef from,
                           LLVMValueRef stride) {
-    LLVMValueRef args[] = {number(t->e, tile), from, stride};
+    LLVMValueRef args[] = {tile_number(t->e, tile), from, stride};
     emit_intrinsic(t->e, "llvm.x86.tileloaddt164", NULL, 0, args, 3);
 }
 
 static void dot_by_cpu(const Tiles *t, int sum, int a, int b) {
-    LLVMValueRef args[] = {number(t->e, sum), number(t->e, a), number(t->e, b)};
+    LLVMValueRef args[] = {tile_number(t->e, sum), tile_number(t->e, a),
+                           tile_number(t->e, b)};
     emit_intrinsic(t->e, "llvm.x86.tdpbf16ps", NULL, 0, args, 3);
 }
 
 static void store_by_cpu(const Tiles *t, int tile, LLVMValueRef to, LLVMValueRef stride) {
-    LLVMValueRef args[] = {number(t->e, tile), to, stride};
+    LLVMValueRef args[] = {tile_number(t->e, tile), to, stride};
     emit_intrinsic(t->e, "llvm.x86.tilestored64", NULL, 0, args, 3);
 }
 

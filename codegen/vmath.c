@@ -107,8 +107,8 @@ LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x) {
     LLVMValueRef k1 = LLVMBuildAShr(e->b, k, emit_i32_like(e, k, 1), "");
     LLVMValueRef k2 = LLVMBuildSub(e->b, k, k1, "");
     LLVMValueRef bias = emit_i32_like(e, k, 127);
-    LLVMValueRef s1 = emit_value_of(e, emit_up(e, LLVMBuildAdd(e->b, k1, bias, ""), 23));
-    LLVMValueRef s2 = emit_value_of(e, emit_up(e, LLVMBuildAdd(e->b, k2, bias, ""), 23));
+    LLVMValueRef s1 = emit_value_of(e, emit_shl(e, LLVMBuildAdd(e->b, k1, bias, ""), 23));
+    LLVMValueRef s2 = emit_value_of(e, emit_shl(e, LLVMBuildAdd(e->b, k2, bias, ""), 23));
     return emit_fmul(e, emit_fmul(e, y, s1), s2);
 }
 
@@ -121,7 +121,7 @@ static LLVMValueRef exp2_by(Emit *e, LLVMValueRef x, const double *c, int terms)
     LLVMValueRef low = less(e, x, num(e, x, -126));
     LLVMValueRef whole = scaled(e, y, n, LLVMBuildNot(e->b, low, ""));
     if (whole) return whole;
-    LLVMValueRef power = emit_value_of(e, emit_up(e, emit_bits_of(e, t), 23));
+    LLVMValueRef power = emit_value_of(e, emit_shl(e, emit_bits_of(e, t), 23));
     return emit_select(e, low, num(e, x, 0), emit_fmul(e, y, power));
 }
 
@@ -155,7 +155,7 @@ LLVMValueRef vmath_log(Emit *e, LLVMValueRef x) {
     LLVMValueRef root = emit_i32_like(e, bits, 0x3f3504f3);
     LLVMValueRef off = LLVMBuildSub(e->b, bits, root, "");
     LLVMValueRef n = LLVMBuildAShr(e->b, off, emit_i32_like(e, off, 23), "");
-    LLVMValueRef m = emit_value_of(e, LLVMBuildSub(e->b, bits, emit_up(e, n, 23), ""));
+    LLVMValueRef m = emit_value_of(e, LLVMBuildSub(e->b, bits, emit_shl(e, n, 23), ""));
     LLVMValueRef nf = LLVMBuildSIToFP(e->b, n, LLVMTypeOf(x), "");
     nf = emit_fadd(e, nf, emit_select(e, tiny, num(e, x, -23), zero));
     LLVMValueRef f = emit_fsub(e, m, num(e, x, 1));

@@ -294,7 +294,7 @@ Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...) {
 Value *build_cast(Builder *b, Value *v, DType to) {
     Type ty = v->ty;
     ty.dt = to;
-    return v->ty.dt == to ? v : build_as(b, OP_cast, NULL, ty, v, NULL);
+    return v->ty.dt == to ? v : build_placed(b, OP_cast, NULL, ty, v);
 }
 
 Value *build_named(Builder *b, const char *name, Value *v) {

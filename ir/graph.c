@@ -20,6 +20,11 @@ int value_uses(const Func *f, const Value *v) {
     return n;
 }
 
+const Value *value_viewed(const Value *v) {
+    while (v->def && op_has(v->def, F_VIEW)) v = v->def->in[v->nth];
+    return v;
+}
+
 Op *value_only_reader(const Func *f, const Value *v) {
     if (value_uses(f, v) != 1) return NULL;
     for (Op *op = v->def ? v->def->next : f->first; op; op = op->next)

@@ -392,7 +392,8 @@ Op *build_call(Builder *b, Func *f, int nin, Value **in); /* one run of f */
 Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...);
 /* The same of one operand; the result keeps the placement of `want`. */
 Value *build_placed(Builder *b, int kind, const char *attrs, Type want, Value *v);
-Value *build_cast(Builder *b, Value *v, DType to); /* v itself where it has that type */
+/* v in that type and the placement that it has; itself where it has the type. */
+Value *build_cast(Builder *b, Value *v, DType to);
 /* fmt for attribute text, in the builder's arena */
 char *bfmt(Builder *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns v */
@@ -429,6 +430,8 @@ void func_number(Func *f); /* dense ids for values and ops */
  * MAX_CALL_DEPTH. Returns an array ended by NULL. */
 Func **module_order(Arena *mem, const Module *m);
 int value_uses(const Func *f, const Value *v); /* ops and results that read v */
+/* In whose buffer v is, over any number of views. */
+const Value *value_viewed(const Value *v);
 /* The op that reads v, if nothing else does; NULL. */
 Op *value_only_reader(const Func *f, const Value *v);
 int *func_uses(Arena *mem, Func *f);            /* the same by value id: numbers it */

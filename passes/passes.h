@@ -151,7 +151,7 @@ bool annotation_is_about(const Annotation *a, const char *func, const char *name
 int seed_replaces(const Module *m, const Annotation *by, const Annotation *old);
 /* propagate_params.c: gives arguments of the model that are open the placement of their
  * uses. */
-void follow_uses(Module *m, Func *model, const bool *open);
+void propagate_params(Module *m, Func *model, const bool *open);
 /* zero.c: the axes that states are split over; fails with EXIT_CONFIG when the mesh lacks one. */
 Axes zero_axes_of(const Module *m, const PassOptions *o);
 /* The type of a state (or gradient) of a flattened parameter. */
@@ -167,6 +167,7 @@ int64_t module_layers(const Module *m);
 /* same.c: attributes in their order; functions that do the same, whatever they and their values
  * are called. A hash is equal where they are. Both number the functions. */
 bool attrs_equal(const Attr *a, const Attr *b);
+bool attr_equal_but_int(const Attr *a, const Attr *b); /* their whole number aside */
 uint64_t func_hash(Func *f);
 bool funcs_same(Func *a, Func *b);
 
@@ -196,7 +197,7 @@ int64_t memory_gradient_bytes(const Func *entry, int param);
 const char *memplan_check(Arena *mem, const Module *m);
 /* flight.c: proves the same way that a planned function writes nothing over what it is
  * sending. NULL or a sentence. */
-const char *messages_check(Arena *mem, const Func *f);
+const char *flight_check(Arena *mem, const Func *f);
 
 /* flops.c: floating-point operations of the matmuls of an op: 2 for each element of their
  * iteration space, less for ops that leave some out (hook share). What backward computes again

@@ -1,13 +1,16 @@
 /* same.c - do attributes, or whole functions, say the same? */
 #include "passes/passes.h"
 
+bool attr_equal_but_int(const Attr *a, const Attr *b) {
+    if (strcmp(a->key, b->key) || a->kind != b->kind) return false;
+    if (memcmp(&a->f, &b->f, sizeof a->f)) return false; /* -0 is not 0 */
+    if (a->s && strcmp(a->s, b->s)) return false;
+    return !a->rule || !strcmp(a->rule->text, b->rule->text);
+}
+
 bool attrs_equal(const Attr *a, const Attr *b) {
-    for (; a && b; a = a->next, b = b->next) {
-        if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i) return false;
-        if (memcmp(&a->f, &b->f, sizeof a->f)) return false; /* -0 is not 0 */
-        if (a->s && strcmp(a->s, b->s)) return false;
-        if (a->rule && strcmp(a->rule->text, b->rule->text)) return false;
-    }
+    for (; a && b; a = a->next, b = b->next)
+        if (!attr_equal_but_int(a, b) || a->i != b->i) return false;
     return !a && !b;
 }
 

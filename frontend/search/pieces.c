@@ -182,9 +182,10 @@ Extra *choice_extra(Search *s, const Choice *c) {
     return p->extra = e;
 }
 
-/* When the nth chunk to go back begins to: gradients are there of those that have begun, of those that
- * have ended perhaps in the parts in which they are updated; copies for those that have not ended; of a
- * table only with all of these. kept: of a run of a chunk. */
+/* Bytes when the nth chunk to go back begins its backward. Gradients are held of the chunks that
+ * have begun (with ZeRO-1 of those that have ended the part that is updated here), rounded copies of
+ * weights for those that have not ended; gradients of a table come with the last. kept: bytes of
+ * activations of a chunk on one micro-batch. */
 static double bytes_when(const Choice *c, const StageBytes *b, int nth, double kept) {
     Alive a = {(int)b->in_flight, c->chunks};
     if (c->chunks > 1)

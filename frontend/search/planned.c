@@ -5,7 +5,12 @@
 #include <stdlib.h>
 
 /* Strategies that are planned at most, where none of them fits, and then of the smallest. */
-enum { MOST_PLANS = 256, MOST_UNFIT = 1024, MOST_SMALLEST = 32 };
+enum {
+    MOST_PLANS = 256,
+    MOST_UNFIT = 1024, /* plans while none fits */
+    MOST_SMALLEST = 32,
+    MOST_PLANNED = MOST_UNFIT + 2 * MOST_SMALLEST
+};
 
 static void hash_flags(const Verified *v, char keys[33]) {
     Arena *own = arena_new();
@@ -160,7 +165,7 @@ static const Verified *plan_anew(SearchSpace *b, const Choice *c) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Verified *v = find_verified(s, r, c);
-    if (v || r->ntop == MOST_UNFIT + 2 * MOST_SMALLEST) return v;
+    if (v || r->ntop == MOST_PLANNED) return v;
     v = &r->top[r->ntop++];
     verify(s, c, v);
     search_tell(s, r->top, r->ntop);
@@ -370,22 +375,20 @@ void space_plan(SearchSpace *b) {
     Search *s = b->s;
     SearchResult *r = b->r;
     Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);
-    r->top = NEW_ARRAY(s->mem, Verified, MOST_UNFIT + 2 * MOST_SMALLEST);
+    r->top = NEW_ARRAY(s->mem, Verified, MOST_PLANNED);
     for (bool again = true; again && !is_full(r);) {
         if (!search_goes_on(s) && any_fits(r)) break;
         if (r->ntop >= MOST_PLANS && !any_fits(r) && !r->by_bytes) plan_smallest(b);
         int n = space_fastest(b, top, s->o.tops);
         again = false;
         for (int i = 0; i < n && !again && !is_full(r); i++) {
-            Verified *v = find_verified(s, r, top[i]);
+            const Verified *v = find_verified(s, r, top[i]);
             if (v && !v->fits) {
                 drop(b, v, UNFIT); /* its pieces are too small still */
                 again = true;
             }
             if (v || !is_promising(r, top[i], s->o.tops)) continue;
-            v = &r->top[r->ntop++];
-            verify(s, top[i], v);
-            search_tell(s, r->top, r->ntop);
+            v = plan_anew(b, top[i]);
             if (v->why) refuse(b, v);
             again = v->why || correct(b, v);
         }

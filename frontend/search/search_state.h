@@ -44,8 +44,8 @@ typedef struct Pieces {
 
 /* What plans had more than was reckoned: those of a probe with so many stages and chunks, that
  * level of ZeRO, that schedule and so many sequences a micro-batch, with overlap or without.
- * What is made of other micro-batches lies in memory otherwise, so nothing is concluded from
- * one to another. */
+ * Nothing is concluded for micro-batches of other sizes, whose values have other places in
+ * memory. */
 typedef struct Extra {
     int batch, pp, zero, schedule, chunks, layers;
     bool alone;

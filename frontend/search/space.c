@@ -61,7 +61,7 @@ static int64_t value_of(const Config *cfg, Knob k) {
         return cfg->parallel_config_sequence_parallel;
     case KNOB_VOCAB:
         return !cfg->parallel_config_vocab_emb_dp;
-    default:
+    default: /* fix_knobs reads what is no number by itself */
         return 0;
     }
 }

@@ -24,11 +24,8 @@ static bool fits_beside(const Op *x, const Op *y) {
 
 static bool same_attrs(const Op *x, const Op *y) {
     const Attr *a = x->attr, *b = y->attr;
-    for (; a && b; a = a->next, b = b->next) {
-        if (strcmp(a->key, b->key) || a->kind != b->kind) return false;
-        if (from_end(x, a) != from_end(y, b)) return false;
-        if (a->s && strcmp(a->s, b->s)) return false;
-    }
+    for (; a && b; a = a->next, b = b->next)
+        if (!attr_equal_but_int(a, b) || from_end(x, a) != from_end(y, b)) return false;
     return !a && !b;
 }
 

@@ -55,11 +55,6 @@ static void note_loops(const Func *f, Whole *whole) {
     }
 }
 
-static const Value *viewed(const Value *v) {
-    while (v->def && op_has(v->def, F_VIEW)) v = v->def->in[0];
-    return v;
-}
-
 static void forget(Touches *t) {
     for (int v = 0; v < t->f->nvalues; v++) t->at[v].bytes = -1;
 }
@@ -74,7 +69,7 @@ static Touches touches_new(Arena *mem, const Func *f, const SizeScale *scale,
     for (int i = 0; loop->loop && i < f->narg; i++)
         t.sliced[f->arg[i]->id] = call_slices(loop, i);
     for (int r = loop->carry; loop->loop && r < f->nret; r++)
-        t.sliced[viewed(f->ret[r])->id] = true;
+        t.sliced[value_viewed(f->ret[r])->id] = true;
     return t;
 }
 
@@ -109,7 +104,7 @@ static void touch(Touches *t, const Op *op, OpNumbers *n) {
     n->near = 0;
     n->since_near = (Done){0};
     for (int i = 0; i < op->nin; i++) {
-        const Value *v = viewed(op->in[i]);
+        const Value *v = value_viewed(op->in[i]);
         Done at = t->at[v->id];
         if (at.bytes < 0) add_value(&reads, t, v);
         if (at.bytes < 0 || !(at.bytes < t->now.bytes)) continue;
@@ -118,7 +113,7 @@ static void touch(Touches *t, const Op *op, OpNumbers *n) {
         n->since_near.flops = MAX(n->since_near.flops, t->now.flops - at.flops);
         t->at[v->id] = t->now;
     }
-    for (int i = 0; i < op->nin; i++) t->at[viewed(op->in[i])->id] = t->now;
+    for (int i = 0; i < op->nin; i++) t->at[value_viewed(op->in[i])->id] = t->now;
     for (int i = 0; i < op->nout; i++) {
         add_value(&writes, t, op->out[i]);
         t->at[op->out[i]->id] = t->now;

@@ -189,15 +189,9 @@ static void arrange_map(Op *op) {
     copy_operands(op, &now);
 }
 
-static Value *cast(Builder *b, Value *v, DType to) {
-    Type ty = v->ty;
-    ty.dt = to;
-    return v->ty.dt == to ? v : build_placed(b, OP_cast, NULL, ty, v);
-}
-
 /* y + operand i of a product with the result y. */
 static Value *add_behind(Builder *b, const Dims *d, int i, Value *y, Value *addend) {
-    addend = cast(b, addend, y->ty.dt);
+    addend = build_cast(b, addend, y->ty.dt);
     const char *result = spell_term(b->mem, d, d->nin);
     char *rule = bfmt(b, "%s,%s->%s", result, spell_term(b->mem, d, i), result);
     Value *sum = build1(b, OP_add, rule, y, addend, NULL);
@@ -268,7 +262,7 @@ static void arrange_product(Func *f, Op *op) {
     for (int i = 2; i < d.nin; i++) {
         if (!(kept >> i & 1)) y = add_behind(&b, &d, i, y, addend[i]);
     }
-    y = cast(&b, y, want);
+    y = build_cast(&b, y, want);
     if (y == made) return;
     y->name = made->name;
     Op *first =

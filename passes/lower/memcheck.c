@@ -49,7 +49,8 @@ static int *last_reads(Arena *mem, const Func *f) {
     return dies;
 }
 
-/* What a value is a view of, over any number of views: the same bytes. */
+/* What a value is a view of, over any number of views: the same bytes. A function of its own, as
+ * the proof shares none with the plan. */
 static const Value *viewed(const Value *v) {
     while (v && v->def && (optab[v->def->kind].flags & F_VIEW)) {
         v = v->def->in[v->nth];
@@ -265,7 +266,7 @@ const char *memplan_check(Arena *mem, const Module *m) {
         if (!why) why = check_results(mem, f);
         if (!why) why = check_arguments(mem, f);
         if (!why) why = check_shared(mem, f);
-        if (!why) why = messages_check(mem, f);
+        if (!why) why = flight_check(mem, f);
         if (why) return why;
     }
     return NULL;

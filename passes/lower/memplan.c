@@ -108,16 +108,10 @@ static bool dies_at(MemPlan *p, const Value *v, const Op *op) {
     return true;
 }
 
-/* The value in whose buffer v is a view. */
-static const Value *viewed(const Value *v) {
-    while (v->def && (optab[v->def->kind].flags & F_VIEW)) v = v->def->in[v->nth];
-    return v;
-}
-
 /* May value `v` take over the buffer of argument `arg`, i.e. is the argument read no later
  * than the op that makes v, which may overwrite it? */
 static bool can_take_argument(MemPlan *p, const Value *v, const Value *arg) {
-    const Value *made = viewed(v);
+    const Value *made = value_viewed(v);
     const Op *op = made->def;
     int x = root(p, arg->id), from = p->first[root(p, v->id)];
     if (!op || p->last[x] > from) return false;
@@ -185,7 +179,7 @@ static bool join_call_aliases(MemPlan *p) {
         for (int j = 0; callee && j < op->nout; j++) {
             int i = callee->alias[j];
             if (i < 0 || callee->role == ROLE_KERNEL) continue;
-            const Value *whole = viewed(op->in[i]);
+            const Value *whole = value_viewed(op->in[i]);
             bool own = p->fixed[root(p, whole->id)].kind != LOC_ARG ||
                        (!whole->def && func_result_over(p->f, whole->nth) >= 0);
             if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j]))

@@ -279,7 +279,8 @@ static void tile_func(Func *f, const PassOptions *o) {
     }
 }
 
-/* The functions of a module that no loop runs, ended by NULL. */
+/* The functions of a module that no loop calls itself, ended by NULL: layers are not worth it, while
+ * the gradient of a model, whose logits are large, is called by the function of a micro-batch. */
 static Func **outside_loops(Arena *mem, const Module *m) {
     int n = 0, k = 0;
     for (Func *f = m->first; f; f = f->next) f->nth = n++;

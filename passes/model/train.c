@@ -13,41 +13,8 @@
  * gradients of activations in f16 are not lost below its smallest number; the norm and the
  * optimizer see gradients divided by it, which costs no pass over them. Without an optimizer the
  * results are the loss and, in place of the parameters, their gradients. */
-#include "ir/placement.h"
-#include "passes/passes.h"
+#include "passes/model/train_step.h"
 #include "passes/pipe/schedule.h"
-
-/* A row of ops.def whose operands are p, g, the states, then the scalars of the step. */
-typedef struct Optimizer {
-    const char *name;
-    int nstates;
-    const char *state[2]; /* beginnings of their names */
-    bool corrected;       /* it takes bias corrections */
-} Optimizer;
-
-static const Optimizer optimizers[] = {{"adamw", 2, {"m", "v"}, true},
-                                       {"adam", 2, {"m", "v"}, true},
-                                       {"momentum", 1, {"momentum"}, false},
-                                       {"sgd", 0, {NULL}, false}};
-
-typedef struct Train {
-    Module *m;
-    const PassOptions *o;
-    Func *grad, *step;
-    Builder b;
-    int64_t parts;      /* runs of the model that are a micro-batch */
-    int nparam, *param; /* indices of the parameters among grad's arguments */
-    Value **value;      /* per argument of grad: its value in @step */
-    Value **held;       /* per parameter: the argument of @step */
-    int *
-        same; /* per parameter: the one that it is another name of (pass cut); -1: none */
-    Value **sum; /* loss, then the gradient of each parameter */
-    const Optimizer *optimizer;
-    Value *scalar[5]; /* operands of the optimizer after the states */
-    int nscalars;
-    Value *good;
-    Value *scale, *unscale; /* factor of the loss, and 1 / it; NULL: there is none */
-} Train;
 
 static int first_gradient(const Train *t) {
     return t->grad->nret - t->nparam;
@@ -57,12 +24,14 @@ static DType gradient_type(const Train *t, int k) {
     return t->grad->ret[first_gradient(t) + k]->ty.dt;
 }
 
+/* Which takes the gradient of the loss last. */
 static Func *find_grad(const Module *m) {
-    for (Func *f = m->first; f; f = f->next) {
-        if (f->role == ROLE_MODEL && f->narg && arg_role(f, f->narg - 1) == ARG_dloss)
-            return f;
-    }
-    fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
+    Func *f = module_gradient(m);
+    if (!f) fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
+    if (func_arg_role(f, ARG_dloss) != f->narg - 1)
+        fail(EXIT_CONFIG, "@%s: the argument with role \"dloss\" is not the last one",
+             f->name);
+    return f;
 }
 
 /* Sums of the only micro-batch are finished during backward (pass sink), so gradients are
@@ -158,17 +127,6 @@ static void refuse_types(const Train *t) {
              "them where they are used",
              p->name, dtype_name[p->ty.dt]);
     }
-}
-
-static Value *scalar_arg(Train *t, const char *role) {
-    Value *v = func_arg(t->step, role, type_scalar(DT_F32));
-    func_arg_attr(t->step, t->step->narg - 1, arena_printf(t->m->mem, "role=%s", role));
-    return v;
-}
-
-static Value *constant(Train *t, double v) {
-    return build_as(&t->b, OP_fill, bfmt(&t->b, "value=%.17g", v), type_scalar(DT_F32),
-                    NULL);
 }
 
 /* Micro-batch or part k of a stack of such, each of that type. */
@@ -298,82 +256,13 @@ static void run_micro_batches(Train *t, int64_t n) {
                        t->sum[0], NULL);
 }
 
-static int stage_of(const Train *t, int k) {
-    return MAX(func_arg_stage(t->grad, t->param[k]), 0);
-}
-
-static Value *by_scalar(Train *t, Value *v, Value *scalar) {
-    return build1(&t->b, OP_mul, "...,_->...", v, scalar, NULL);
-}
-
 /* Gradient of the loss of a run, of which there are so many. */
 static Value *loss_gradient(Train *t, int64_t runs) {
-    Value *one = constant(t, 1.0 / (double)runs);
+    Value *one = train_constant(t, 1.0 / (double)runs);
     if (!t->o->scale_loss) return one;
-    t->scale = scalar_arg(t, "loss_scale");
-    t->unscale = build1(&t->b, OP_div, NULL, constant(t, 1), t->scale, NULL);
-    return build_named(&t->b, "dloss", by_scalar(t, one, t->scale));
-}
-
-/* Sum of squares of the gradients of a stage's parameters; NULL: it has none. */
-static Value *squares(Train *t, int64_t stage) {
-    Value *total = NULL;
-    for (int k = 0; k < t->nparam; k++) {
-        if (stage_of(t, k) != stage || t->same[k] >= 0) continue;
-        Value *g = build_cast(&t->b, t->sum[k + 1], DT_F32);
-        if (t->unscale) g = by_scalar(t, g, t->unscale);
-        Value *square = build1(&t->b, OP_mul, NULL, g, g, NULL);
-        Value *sum = build1(&t->b, OP_sum, "...->_", square, NULL);
-        total = total ? build1(&t->b, OP_add, NULL, total, sum, NULL) : sum;
-    }
-    return total;
-}
-
-/* Square root of the sum of squares of all gradients. */
-static Value *global_norm(Train *t) {
-    Value *total = NULL;
-    int stages = pass_stages(t->o);
-    for (int s = 0; s < stages; s++) {
-        Value *sum = squares(t, s);
-        total = total && sum ? build1(&t->b, OP_add, NULL, total, sum, NULL)
-                : total      ? total
-                             : sum;
-    }
-    return build_named(&t->b, "grad_norm", build1(&t->b, OP_sqrt, NULL, total, NULL));
-}
-
-/* min(1, clip / (norm + 1e-6)), as PyTorch and Megatron-LM clip. */
-static Value *clip_factor(Train *t, Value *norm) {
-    if (t->o->clip_norm <= 0) return constant(t, 1);
-    Value *top = constant(t, t->o->clip_norm);
-    Value *bottom = build1(&t->b, OP_offset, "by=1e-06", norm, NULL);
-    Value *ratio = build1(&t->b, OP_div, NULL, top, bottom, NULL);
-    return build_named(&t->b, "clip", build1(&t->b, OP_atmost, "by=1", ratio, NULL));
-}
-
-static bool is_sharded(const Train *t, const Value *param) {
-    return attr_find(t->step->arg_attr[param->nth], "zero") != NULL;
-}
-
-static Value *state_arg(Train *t, const char *prefix, const Value *param) {
-    Arena *mem = t->m->mem;
-    const char *name = arena_printf(mem, "%s.%s", prefix, param->name);
-    bool sharded = is_sharded(t, param);
-    Value *v =
-        func_arg(t->step, name, sharded ? zero_type(t->m, t->o, &param->ty) : param->ty);
-    int i = t->step->narg - 1;
-    func_arg_attr(t->step, i, arena_printf(mem, "role=state; like=\"%s\"", param->name));
-    static const char *const layout[] = {"global", "lead", "rows", "first", "stage"};
-    for (const Attr *a = t->step->arg_attr[param->nth]; a; a = a->next)
-        for (int k = 0; k < ARRAY_LEN(layout); k++)
-            if (!strcmp(a->key, layout[k])) func_arg_set(t->step, i, a);
-    const char *tensor = arg_str(t->step, param->nth, "tensor", NULL);
-    if (tensor)
-        func_arg_set(t->step, i,
-                     &(Attr){.key = "tensor",
-                             .kind = ATTR_STR,
-                             .s = arena_printf(mem, "%s.%s", prefix, tensor)});
-    return v;
+    t->scale = train_scalar_arg(t, "loss_scale");
+    t->unscale = build1(&t->b, OP_div, NULL, train_constant(t, 1), t->scale, NULL);
+    return build_named(&t->b, "dloss", train_times(t, one, t->scale));
 }
 
 /* Gradients are summed over the copies once, here at the latest, and stay with the rank that
@@ -383,8 +272,8 @@ static void shard_gradients(Train *t) {
         const Value *p = t->held[k];
         DType dt = t->sum[k + 1]->ty.dt;
         bool rounded = dt != p->ty.dt && t->m->mesh.naxes;
-        if (!is_sharded(t, p) && !rounded) continue;
-        Type want = is_sharded(t, p) ? zero_type(t->m, t->o, &p->ty) : p->ty;
+        if (!train_is_sharded(t, p) && !rounded) continue;
+        Type want = train_is_sharded(t, p) ? zero_type(t->m, t->o, &p->ty) : p->ty;
         want.dt = dt;
         t->sum[k + 1] = build_placed(&t->b, OP_reshard, NULL, want, t->sum[k + 1]);
     }
@@ -395,92 +284,11 @@ static void shard_gradients(Train *t) {
 static void add_same(Train *t, bool on_one_stage) {
     for (int k = 0; k < t->nparam; k++) {
         int of = t->same[k];
-        if (of < 0 || (stage_of(t, k) == stage_of(t, of)) != on_one_stage) continue;
+        if (of < 0 || (train_stage_of(t, k) == train_stage_of(t, of)) != on_one_stage)
+            continue;
         Value *sum = build1(&t->b, OP_add, NULL, t->sum[of + 1], t->sum[k + 1], NULL);
         t->sum[of + 1] = build_named(&t->b, t->sum[of + 1]->name, sum);
     }
-}
-
-static bool decays(const Train *t, int k) {
-    return t->o->decay_weights && arg_float(t->grad, t->param[k], "decay", 0) != 0;
-}
-
-static void add_scalar(Train *t, Value *v) {
-    t->scalar[t->nscalars++] = v;
-}
-
-static void scalar_arguments(Train *t) {
-    bool any = false;
-    for (int k = 0; k < t->nparam; k++) any |= decays(t, k);
-    add_scalar(t, scalar_arg(t, "lr"));
-    add_scalar(t, any ? scalar_arg(t, "weight_decay") : constant(t, 0));
-    if (!t->optimizer->corrected) return;
-    add_scalar(t, scalar_arg(t, "bias_correction1"));
-    add_scalar(t, scalar_arg(t, "bias_correction2"));
-}
-
-/* Attributes of the optimizer's row, as the options have them. */
-static char *optimizer_attrs(Train *t, int k) {
-    const PassOptions *o = t->o;
-    const char *spec = optab[op_kind(t->optimizer->name)].attrs;
-    const struct {
-        const char *key;
-        double value;
-    } all[] = {{"beta1", o->beta1},
-               {"beta2", o->beta2},
-               {"eps", o->eps},
-               {"momentum", o->momentum}};
-    char *text = bfmt(&t->b, decays(t, k) ? "decay=1" : "");
-    for (int i = 0; i < ARRAY_LEN(all); i++) {
-        AttrKind kind;
-        bool optional;
-        if (!attr_spec_find(spec, all[i].key, &kind, &optional)) continue;
-        const char *before = text[0] ? "; " : "";
-        text = bfmt(&t->b, "%s%s%s=%.17g", text, before, all[i].key, all[i].value);
-    }
-    return text;
-}
-
-/* What the optimizer multiplies gradients by. */
-static Value *gradient_factor(Train *t, Value *norm) {
-    Value *clip = clip_factor(t, norm);
-    return t->unscale ? by_scalar(t, clip, t->unscale) : clip;
-}
-
-/* 1, or 0 on every rank where one has a loss or a norm that is no number. */
-static Value *is_good(Train *t, Value *norm) {
-    Value *loss = build1(&t->b, OP_finite, NULL, t->sum[0], NULL);
-    Value *both = build1(&t->b, OP_mul, NULL, loss,
-                         build1(&t->b, OP_finite, NULL, norm, NULL), NULL);
-    return build_named(&t->b, "good", build1(&t->b, OP_agree, NULL, both, NULL));
-}
-
-/* Results over parameter k and its states: the new ones where the step is good. */
-static void update(Train *t, int k) {
-    Value *in[MAX_TERMS] = {t->held[k], build_cast(&t->b, t->sum[k + 1], DT_F32)};
-    int n = 2;
-    for (int i = 0; i < t->optimizer->nstates; i++)
-        in[n++] = state_arg(t, t->optimizer->state[i], t->held[k]);
-    for (int i = 0; i < t->nscalars; i++) in[n++] = t->scalar[i];
-    Op *op = build_list(&t->b, op_kind(t->optimizer->name), optimizer_attrs(t, k), n, in,
-                        NULL, 0);
-    for (int i = 0; i < op->nout; i++) {
-        Value *old = op->in[i ? i + 1 : 0];
-        Value *v = build1(&t->b, OP_select, NULL, t->good, op->out[i], old, NULL);
-        func_ret(t->step, build_named(&t->b, bfmt(&t->b, "new.%s", old->name), v),
-                 old->nth);
-    }
-}
-
-/* The norm, and parameters and states after the step. */
-static void update_all(Train *t) {
-    Value *norm = global_norm(t);
-    add_scalar(t, gradient_factor(t, norm));
-    t->good = is_good(t, norm);
-    func_ret(t->step, norm, -1);
-    func_ret(t->step, t->good, -1);
-    for (int k = 0; k < t->nparam; k++)
-        if (t->same[k] < 0) update(t, k);
 }
 
 /* Placed as the parameters are. */
@@ -490,15 +298,6 @@ static void give_gradients(Train *t) {
             func_ret(t->step, build_cast(&t->b, t->sum[k + 1], DT_F32), t->held[k]->nth);
 }
 
-/* NULL: none. */
-static const Optimizer *find_optimizer(const char *name) {
-    if (!strcmp(name, "none")) return NULL;
-    for (int i = 0; i < ARRAY_LEN(optimizers); i++)
-        if (!strcmp(name, optimizers[i].name)) return &optimizers[i];
-    fail(EXIT_CONFIG,
-         "unknown optimizer '%s'; there are adamw, adam, momentum, sgd and none", name);
-}
-
 void pass_train(Module *m, const PassOptions *o) {
     if (o->micro_batches > MAX_TIMES) {
         fail(EXIT_CONFIG, "%lld micro-batches; at most %d", (long long)o->micro_batches,
@@ -506,7 +305,7 @@ void pass_train(Module *m, const PassOptions *o) {
     }
     Train t = {.m = m,
                .o = o,
-               .optimizer = find_optimizer(o->optimizer),
+               .optimizer = train_optimizer(o->optimizer),
                .parts = MAX(o->interleave, 1)};
     t.grad = find_grad(m);
     t.step = func_new_unique(m, "step", ROLE_STEP);
@@ -517,7 +316,7 @@ void pass_train(Module *m, const PassOptions *o) {
         tell_gradient(&t, t.held[k]->nth, gradient_type(&t, k));
     refuse_types(&t);
     t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
-    if (t.optimizer) scalar_arguments(&t);
+    if (t.optimizer) train_scalar_arguments(&t);
     int64_t n = MAX(o->micro_batches, 1);
     t.value[t.grad->narg - 1] = loss_gradient(&t, n * t.parts);
     run_micro_batches(&t, n);
@@ -526,7 +325,7 @@ void pass_train(Module *m, const PassOptions *o) {
     add_same(&t, false);
     func_ret(t.step, t.sum[0], -1);
     if (t.optimizer)
-        update_all(&t);
+        train_update(&t);
     else
         give_gradients(&t);
     t.grad->role = ROLE_FUNC;

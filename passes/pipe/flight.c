@@ -71,7 +71,7 @@ static const char *over_any(Arena *mem, const Op *op, const Flight *sends) {
 }
 
 /* A late collective writes from where it begins until it has arrived. */
-const char *messages_check(Arena *mem, const Func *f) {
+const char *flight_check(Arena *mem, const Func *f) {
     Flight *sends = NULL, *late = NULL;
     const char *why = NULL;
     for (const Op *op = f->first; op && !why; op = op->next) {

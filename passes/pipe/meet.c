@@ -22,7 +22,7 @@
  * neither types nor order show. (With one micro-batch, or of what is computed between tasks,
  * it shows nothing.)
  *
- * At level planned also that nothing is written over what is being sent: messages_check,
+ * At level planned also that nothing is written over what is being sent: flight_check,
  * which pass memplan runs on the step of one stage too. */
 #include "ir/placement.h"
 #include "passes/passes.h"
@@ -375,7 +375,7 @@ static void prove(Meet *k) {
     walk_stages(k);
     check_feeds(k);
     for (int s = 0; s < k->stages && k->m->level == LEVEL_PLANNED; s++) {
-        const char *why = messages_check(k->mem, k->step[s]);
+        const char *why = flight_check(k->mem, k->step[s]);
         if (why) fail(EXIT_CONFIG, "%s", why);
     }
 }

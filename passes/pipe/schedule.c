@@ -204,24 +204,28 @@ bool schedule_fits(const char *name, int stages, int each, int micro) {
 }
 
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
-                            int micro) {
+                            int64_t micro) {
     int k = find_generator(name);
     check(stages > 0 && chunks % stages == 0 && micro > 0);
     if (k == ARRAY_LEN(generators)) fail(EXIT_CONFIG, "unknown schedule '%s'", name);
     int v = chunks / stages;
+    if (micro > MAX_TASKS / TASKS_OF_CHUNK / chunks)
+        fail(EXIT_CONFIG,
+             "%d chunks and %lld micro-batches; a schedule has at most %d tasks", chunks,
+             (long long)micro, MAX_TASKS);
     if (v < generators[k].is.least || v > generators[k].is.most)
         fail(
             EXIT_CONFIG,
             "schedule %s takes %s of layers a stage, not %d "
             "(parallel_config.pp_interleave_num); 1f1b and breadth_first take any number",
             name, generators[k].is.least == 1 ? "one chunk" : "two chunks", v);
-    if (!schedule_fits(name, stages, v, micro))
+    if (!schedule_fits(name, stages, v, (int)micro))
         fail(EXIT_CONFIG,
              "%s with %d chunks a stage goes in groups of %d micro-batches, one for "
              "each stage: %d is not a multiple of that; breadth_first takes any number",
-             name, v, stages, micro);
-    PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro);
-    give_room(mem, s, 3 * micro * v);
+             name, v, stages, (int)micro);
+    PipeSchedule *s = schedule_new(mem, name, stages, chunks, (int)micro);
+    give_room(mem, s, TASKS_OF_CHUNK * (int)micro * v);
     for (int c = 0; c < chunks; c++)
         s->stage_of[c] = schedule_chunk_stage(&generators[k].is, stages, c);
     generators[k].make(s);
@@ -234,7 +238,7 @@ const PipeSchedule *schedule_of_options(Arena *mem, const PassOptions *o) {
     if (chunks > MAX_CHUNKS)
         fail(EXIT_CONFIG, "%d chunks; at most %d", chunks, MAX_CHUNKS);
     return schedule_make(mem, o->schedule_name, o->stages, chunks,
-                         (int)MAX(o->micro_batches, 1));
+                         MAX(o->micro_batches, 1));
 }
 
 const int64_t *schedule_even_layers(Arena *mem, int64_t layers, int chunks) {

@@ -9,6 +9,11 @@
 #define STATOR_SCHEDULE_H
 #include "ir/ir.h"
 
+enum {
+    MAX_TASKS = 1 << 25, /* of a schedule, of all stages: 400 MB */
+    TASKS_OF_CHUNK = 3   /* on a micro-batch, at most */
+};
+
 typedef struct Task {
     TaskKind kind;
     int chunk, micro;
@@ -76,9 +81,9 @@ Waiting schedule_kind_waiting(const PipeScheduleKind *s, int stages, int micro,
 bool schedule_fits(const char *name, int stages, int each, int micro);
 /* A schedule by its name: `chunks` is stages times the virtual stages of each, chunk c is on
  * stage c mod stages, but where the schedule says otherwise. Fails with EXIT_CONFIG when the
- * numbers do not go together. */
+ * numbers do not go together, or make more than MAX_TASKS. */
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
-                            int micro);
+                            int64_t micro);
 /* That of the options; NULL: there is one stage. */
 struct PassOptions;
 const PipeSchedule *schedule_of_options(Arena *mem, const struct PassOptions *o);

@@ -151,7 +151,7 @@ static void one_round(Follow *w, Axes bit) {
     }
 }
 
-void follow_uses(Module *m, Func *model, const bool *open) {
+void propagate_params(Module *m, Func *model, const bool *open) {
     Follow w = {.m = m, .mem = arena_new()};
     for (Func *f = m->first; f; f = f->next) start(&w, f);
     Known *k = known(&w, model);

@@ -243,7 +243,7 @@ static void place_open(Module *m, const PassOptions *o) {
         }
         any |= open[i];
     }
-    if (any) follow_uses(m, f, open);
+    if (any) propagate_params(m, f, open);
 }
 
 void pass_seed(Module *m, const PassOptions *o) {

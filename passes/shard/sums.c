@@ -3,7 +3,8 @@
 
 enum { MOST_HANDED = 64 }; /* ops from where a value is rounded to where it is summed */
 
-/* What v is made of by moves, calls and sums, of which one operand stands for both. */
+/* The value that a move, a call or a sum of two makes v of; of a sum one of them, as both were
+ * rounded alike. */
 static const Value *source_of(const Value *v) {
     const Op *op = v->def;
     if (!op || !op->nin) return NULL;

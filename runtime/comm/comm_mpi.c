@@ -19,7 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG_CONTROL = 1, TAG_LINK = 2, TAG_STAGE = 3 };
+enum {
+    TAG_CONTROL = 1,
+    TAG_LINK = 2,
+    TAG_STAGE = 3,
+    TAG_MOST = 32767 /* MPI promises no larger ones */
+};
 
 static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
 static bool started;
@@ -460,9 +465,9 @@ void link_posts(int n) {
     nposts = n;
 }
 
-/* MPI promises 32,767 tags; one that comes round again is told apart by its order. */
+/* One that comes round again is told apart by its order. */
 static int tag_of(int64_t message) {
-    return TAG_STAGE + (int)(message % (32000 - TAG_STAGE));
+    return TAG_STAGE + (int)(message % (TAG_MOST - TAG_STAGE));
 }
 
 void link_post(int post, int rank, int64_t message, const void *data, int64_t bytes) {

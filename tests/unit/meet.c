@@ -393,13 +393,13 @@ static int spoil_plan(Arena *mem, const Module *m, const Func *f) {
                 Loc old = op->out[i]->loc;
                 if (op_has(op, F_VIEW)) continue;
                 op->out[i]->loc = send->in[0]->loc;
-                if (!messages_check(mem, f) || !memplan_check(mem, m))
+                if (!flight_check(mem, f) || !memplan_check(mem, m))
                     test_fail(__FILE__, __LINE__, "@%s: %%%s over %%%s is not noticed",
                               f->name, op->out[i]->name, send->in[0]->name);
                 op->out[i]->loc = old;
                 n++;
             }
-        EXPECT(!messages_check(mem, f));
+        EXPECT(!flight_check(mem, f));
     }
     return n;
 }

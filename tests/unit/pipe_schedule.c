@@ -164,6 +164,11 @@ TEST(generators_refuse_what_does_not_go_together) {
                 "schedule gpipe takes one chunk of layers a stage, not 2");
     EXPECT_FAIL(schedule_make(mem(), "1f1b", 4, 8, 6), EXIT_CONFIG,
                 "6 is not a multiple of that");
+    EXPECT_FAIL(
+        schedule_make(mem(), "1f1b", 1024, 1024, 1 << 20), EXIT_CONFIG,
+        "1024 chunks and 1048576 micro-batches; a schedule has at most 33554432 tasks");
+    EXPECT_FAIL(schedule_make(mem(), "gpipe", 2, 2, ((int64_t)1 << 32) + 2), EXIT_CONFIG,
+                "2 chunks and 4294967298 micro-batches");
 }
 
 /* ---- published times ---- */
