@@ -105,7 +105,8 @@ static int leading_dims(const char *name) {
         {"attn.c_proj.weight", 2},      {"self_attn.q_proj.weight", 2},
         {"self_attn.k_proj.weight", 2}, {"self_attn.v_proj.weight", 2},
         {"self_attn.o_proj.weight", 1}, {"attention.query_key_value.weight", 3},
-        {"attention.dense.weight", 1},
+        {"attention.dense.weight", 1},  {"attention.query.weight", 2},
+        {"attention.key.weight", 2},    {"attention.value.weight", 2},
     };
     for (int i = 0; i < ARRAY_LEN(known); i++) {
         if (ends_with(name, known[i].end)) return known[i].n;

@@ -123,3 +123,26 @@ TEST_LIMIT(dump_is_of_the_first_step, 120) {
         "--recompute_config.recompute_method uniform");
     expect_dump_of_step(masked_config(1), "--calculate_per_token_loss False ");
 }
+
+/* Heads of queries, keys and values are apart in our matrices alone. */
+TEST_LIMIT(matrices_of_a_dump_have_two_dimensions, 60) {
+    static const char *const type[] = {"GPT2Config", "LlamaConfig", "GPTNeoXConfig"};
+    for (int i = 0; i < 2 * ARRAY_LEN(type); i++) {
+        const char *out = in_temp("d");
+        RUN_EXPECT(0, arena_printf(mem(),
+                                   "train %s --model.model_config.type %s "
+                                   "--model.model_config.n_kv_heads %d --train_steps 4 "
+                                   "--resume never --output_dir %s --dump %s",
+                                   runs_small_config(1, 0), type[i / 2], i % 2 ? 2 : 1,
+                                   in_temp("r"), out));
+        const Safetensors *f = safetensors_open(mem(), out, EXIT_DATA);
+        int matrices = 0;
+        for (int k = 0; k < f->n; k++) {
+            bool logits = !strcmp(f->t[k].name, "logits");
+            if (!logits && f->t[k].rank > 2)
+                test_fail(__FILE__, __LINE__, "%s of %s", f->t[k].name, type[i / 2]);
+            matrices += f->t[k].rank == 2;
+        }
+        EXPECT(matrices > 5);
+    }
+}
