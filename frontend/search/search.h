@@ -32,6 +32,8 @@ typedef enum Knob {
     KNOBS
 } Knob;
 extern const char *const knob_key[KNOBS];
+/* What the key has, as a number of its knob; 0 of those that are no one number. */
+int64_t knob_value(const Config *cfg, Knob k);
 
 /* Chunks of all stages, where a stage has several: more only shorten what is short by then. */
 enum { SEARCH_CHUNKS = 32 };

@@ -99,14 +99,49 @@ static const char *ranks_text(const SearchOptions *s) {
                         s->ranks == 1 ? "" : "s");
 }
 
+/* The product of those of n knobs that flags give must divide what there is. */
+static void refuse_product(const SearchOptions *s, const Knob *knob, int n, int64_t whole,
+                           const char *what) {
+    Arena *mem = s->cfg->state->mem;
+    int64_t product = 1;
+    const char *text = "";
+    int given = 0;
+    for (int i = 0; i < n && product <= whole; i++) {
+        if (!config_by_flag(s->cfg, knob_key[knob[i]])) continue;
+        int64_t value = knob_value(s->cfg, knob[i]);
+        product *= MAX(value, 1);
+        text = arena_printf(mem, "%s%s--%s=%lld", text, given++ ? " x " : "",
+                            knob_key[knob[i]], (long long)value);
+    }
+    if (whole % product)
+        fail(EXIT_CONFIG,
+             "no strategy of %s has the keys that are given\n    hint: %s does not "
+             "divide %s",
+             ranks_text(s), text, what);
+}
+
 /* Flags for keys that a search chooses leave fewer choices; what else there is may allow none. */
 static _Noreturn void refuse_all(const SearchOptions *s) {
+    static const Knob of_ranks[] = {KNOB_DP, KNOB_TP, KNOB_CP, KNOB_PP},
+                      of_step[] = {KNOB_DP, KNOB_BATCH, KNOB_MICRO};
+    Arena *mem = s->cfg->state->mem;
+    refuse_product(s, of_ranks, ARRAY_LEN(of_ranks), s->ranks, ranks_text(s));
+    refuse_product(
+        s, of_step, ARRAY_LEN(of_step), s->sequences,
+        arena_printf(mem,
+                     "the %lld sequences of a step, which follow from the file "
+                     "without flags",
+                     (long long)s->sequences));
+    const char *given = "";
     for (int i = 0; i < KNOBS; i++)
         if (config_by_flag(s->cfg, knob_key[i]))
-            fail(EXIT_CONFIG,
-                 "no strategy of %s has the keys that are given\n    hint: leave "
-                 "out flags",
-                 ranks_text(s));
+            given =
+                arena_printf(mem, "%s%s--%s", given, given[0] ? ", " : "", knob_key[i]);
+    if (given[0])
+        fail(EXIT_CONFIG,
+             "no strategy of %s has the keys that are given\n    hint: leave out one of "
+             "%s",
+             ranks_text(s), given);
     fail(EXIT_CONFIG,
          "no strategy of %s is possible: stator search says why each is refused\n"
          "    hint: another number of ranks, or of sequences a step (batch_size x "

@@ -34,8 +34,7 @@ static int schedule_number(const char *name) {
     return -1;
 }
 
-/* What a key has now, as a number of its knob. */
-static int64_t value_of(const Config *cfg, Knob k) {
+int64_t knob_value(const Config *cfg, Knob k) {
     switch (k) {
     case KNOB_DP:
         return cfg->parallel_config_data_parallel;
@@ -150,8 +149,8 @@ static void fix_knobs(Search *s) {
     const Config *cfg = s->o.cfg;
     refuse_flags(cfg);
     for (int k = 0; k < KNOBS; k++)
-        s->fixed[k] = config_by_flag(cfg, knob_key[k]) ? value_of(cfg, (Knob)k) : -1;
-    if (search_keeps_batches(cfg)) s->fixed[KNOB_BATCH] = value_of(cfg, KNOB_BATCH);
+        s->fixed[k] = config_by_flag(cfg, knob_key[k]) ? knob_value(cfg, (Knob)k) : -1;
+    if (search_keeps_batches(cfg)) s->fixed[KNOB_BATCH] = knob_value(cfg, KNOB_BATCH);
     if (s->fixed[KNOB_RECOMPUTE] >= 0) fix_recompute(s);
     if (s->fixed[KNOB_LAYERS] >= 0) take_list(s);
     fix_zero(s);

@@ -10,6 +10,18 @@
 TEST(what_no_strategy_has_is_refused) {
     SEARCH("--parallel_config.model_parallel", "3");
     refused(EXIT_CONFIG, "no strategy of 32 ranks has the keys that are given");
+    EXPECT_PART(message,
+                "hint: --parallel_config.model_parallel=3 does not divide 32 ranks");
+    SEARCH("--runner_config.batch_size", "5", "--parallel_config.data_parallel", "2");
+    refused(EXIT_CONFIG, "no strategy of 32 ranks has the keys that are given");
+    EXPECT_PART(message,
+                "hint: --parallel_config.data_parallel=2 x --runner_config.batch_size=5 "
+                "does not divide the 32 sequences of a step");
+    SEARCH("--parallel_config.pipeline_stage", "2", "--parallel_config.pp_interleave_num",
+           "25");
+    refused(EXIT_CONFIG, "no strategy of 32 ranks has the keys that are given");
+    EXPECT_PART(message, "leave out one of --parallel_config.pipeline_stage, "
+                         "--parallel_config.pp_interleave_num");
     SEARCH("--parallel_config.num_layer_list", "[[100,1],[1,1]]");
     refused(EXIT_CONFIG, "the list has 103 layers, the model 40");
     SEARCH("--record", "/nonexistent/x");
