@@ -10,8 +10,10 @@ TEST_LABEL(RELEASED);
 enum { STEPS = 20 };
 
 /* The strategies of a kind each, of both models; in the short form each with one of them. */
-static void each_strategy(const char *model, const char *types, int first) {
-    const char *f32 = run_of("f32", model, 1, "");
+static void each_strategy(const char *model, const char *types, const char *more,
+                          int first) {
+    const char *f32 = run_of("f32", model, 1, more);
+    types = arena_printf(mem(), "%s%s", types, more);
     const char *one = run_of("one", model, 1, types);
     double worst = 0, from_f32 = apart(f32, one);
     EXPECT(from_f32 > 1e-7); /* or nothing was rounded */
@@ -32,15 +34,17 @@ static void each_strategy(const char *model, const char *types, int first) {
 }
 
 TEST_LIMIT(gpt2_as_one, 180) {
-    each_strategy("gpt2_tiny", BF16, 0);
+    each_strategy("gpt2_tiny", BF16, "", 0);
 }
 
 TEST_LIMIT(llama_as_one, 180) {
-    each_strategy("llama_tiny", BF16, 1);
+    each_strategy("llama_tiny", BF16, "", 1);
 }
 
 TEST_LIMIT(gradients_of_16_bits, 180) {
     each_strategy("gpt2_tiny", BF16 MODEL_KEY "accumulate_allreduce_grads_in_fp32 False ",
+                  MODEL_KEY "hidden_dropout_prob 0.1 " MODEL_KEY
+                            "attention_probs_dropout_prob 0.1 ",
                   1);
 }
 

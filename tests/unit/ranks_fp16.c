@@ -78,6 +78,23 @@ TEST_LIMIT(llama_as_one, 180) {
     each_strategy("llama_tiny", "..x....");
 }
 
+/* Which overflow much earlier, so the scale is small. */
+TEST_LIMIT(gradients_of_16_bits, 120) {
+    const char *words =
+        FP16 "--loss_scale 1024 "
+             "--model.model_config.accumulate_allreduce_grads_in_fp32 False "
+             "--model.model_config.allreduce_activations_in_fp32 False ";
+    const char *one = run_of("one", "gpt2_tiny", 1, words);
+    for (int i = 1; i < ARRAY_LEN(way); i += test_long() ? 1 : 5) {
+        const char *many = run_of("many", "gpt2_tiny", way[i].ranks,
+                                  arena_printf(mem(), "%s%s", words, way[i].words));
+        double off = apart(one, many);
+        if (!(off <= 1e-3))
+            test_fail(__FILE__, __LINE__, "%s: %.2g from one rank", way[i].words, off);
+        remove_all(many);
+    }
+}
+
 /* Stopped while the scale falls and behind a growth: the bits of a run that never stopped. */
 static void over_resumes(int ranks, const char *more, int step) {
     const char *config = runs_golden_config("gpt2_tiny");
