@@ -23,6 +23,21 @@ TEST(defaults_of_megatron_are_written) {
     EXPECT_INT(c->checkpoint_save_checkpoint_steps, 0);
 }
 
+TEST(products_that_are_split_are_summed_in_their_type) {
+    static const struct {
+        const char *words;
+        bool narrow;
+    } of[] = {{"--tensor-model-parallel-size 2", false},
+              {"--bf16", false},
+              {"--bf16 --tensor-model-parallel-size 2", true},
+              {"--fp16 --tensor-model-parallel-size 2 --fp32-residual-connection", true}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        test_at("%s", of[i].words);
+        EXPECT(config_of(of[i].words)->model_allreduce_activations_in_fp32 !=
+               of[i].narrow);
+    }
+}
+
 TEST(a_llama_under_every_kind_of_parallelism) {
     const Config *c = config_of(
         "--swiglu --normalization RMSNorm --use-rotary-position-embeddings "
