@@ -28,15 +28,20 @@ static void draw_machine(Random *r, Machine *m, MachineRank *rank) {
 
 static char *draw_model(Arena *mem, Random *r) {
     static const char *const type[] = {"GPT2Config", "LlamaConfig"};
+    static const char *const numbers[] = {
+        "float32", "float32", "bfloat16", "float16",
+        "bfloat16, accumulate_allreduce_grads_in_fp32: False, "
+        "allreduce_activations_in_fp32: False"};
     int64_t heads = 2 * draw(r, 1, 4), seq = 64 * draw(r, 1, 4);
     const char *yaml = arena_printf(
         mem,
         "model:\n  model_config: {type: %s, vocab_size: %lld, seq_length: %lld, "
-        "hidden_size: %lld, num_layers: %lld, num_heads: %lld}\n"
+        "hidden_size: %lld, num_layers: %lld, num_heads: %lld, "
+        "compute_dtype: %s}\n"
         "runner_config: {batch_size: %lld}\n",
         type[draw(r, 0, 1)], (long long)draw(r, 50, 3000), (long long)seq,
         (long long)(heads * 32), (long long)draw(r, 1, 6), (long long)heads,
-        (long long)draw(r, 1, 4));
+        numbers[draw(r, 0, ARRAY_LEN(numbers) - 1)], (long long)draw(r, 1, 4));
     char *path = path_join(mem, temp_dir(), "model.yaml");
     EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
     return path;
