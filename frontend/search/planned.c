@@ -7,7 +7,7 @@
 /* Strategies that are planned at most, where none of them fits, and then of the smallest. */
 enum { MOST_PLANS = 256, MOST_UNFIT = 1024, MOST_SMALLEST = 32 };
 
-static void hash_flags(const Verified *v, char keys[33]) {
+static void hash_flags(const Verified *v, char keys[HASH_HEX_BYTES]) {
     Arena *own = arena_new();
     Text t = text_new(own);
     for (int i = 0; i < v->nflags; i++) text_add(&t, "%s\n", v->flag[i]);
