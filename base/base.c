@@ -328,8 +328,9 @@ _Noreturn void die_at(const char *file, int line, const char *fmt, ...) {
              "stator: internal error at %.200s:%d: %s\nThis is a bug in stator; please "
              "report it with the command and the last dump (--dump_ir DIR).",
              file, line, message);
-    if (!failure_hook || !failure_hook(134, whole)) fprintf(stderr, "%s\n", whole);
-    if (exit_hook) exit_hook(134);
+    if (!failure_hook || !failure_hook(EXIT_INTERNAL, whole))
+        fprintf(stderr, "%s\n", whole);
+    if (exit_hook) exit_hook(EXIT_INTERNAL);
     abort();
 }
 
@@ -380,9 +381,9 @@ uint64_t hash64(const void *p, size_t n) {
     return XXH3_64bits(p, n);
 }
 
-void hash_hex(const void *p, size_t n, char out[33]) {
+void hash_hex(const void *p, size_t n, char out[HASH_HEX_BYTES]) {
     XXH128_hash_t h = XXH3_128bits(p, n);
-    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64,
+    snprintf(out, HASH_HEX_BYTES, "%016llx%016llx", (unsigned long long)h.high64,
              (unsigned long long)h.low64);
 }
 

@@ -131,8 +131,9 @@ Human human(double v, const char *unit);
 
 /* The user's failures: a message that says what to do, and a documented exit code. */
 enum { EXIT_CONFIG = 2, EXIT_DATA = 3, EXIT_CHECKPOINT = 4, EXIT_MEMORY = 5 };
-enum { EXIT_HUNG = 6 };    /* a rank could not go on, and the others were ended */
-enum { EXIT_NETWORK = 7 }; /* a message between ranks failed */
+enum { EXIT_HUNG = 6 };       /* a rank could not go on, and the others were ended */
+enum { EXIT_NETWORK = 7 };    /* a message between ranks failed */
+enum { EXIT_INTERNAL = 134 }; /* a bug of stator; abort() gives the same, 128 + SIGABRT */
 
 /* A position in an input text. `text` is the whole source (for the quoted line) or NULL;
  * line and col count from 1; line 0 means the file as a whole. */
@@ -219,8 +220,25 @@ int fd_write(int fd, const void *bytes, size_t n);
 /* Room for n bytes, so that a full disk is found before anything is written; where the file
  * system cannot reserve, writing finds it. Returns 0 or an errno value. */
 int fd_reserve(int fd, uint64_t n);
-/* Writes path.tmp, syncs it, renames it to path. Returns 0 or an errno value; on an
- * error nothing is left behind and an older file of that name stays as it was. */
+/* Syncs the folder that what is at the path lies in, so that a power cut does not take its name.
+ * Returns 0, also where file system or rights allow no such sync, or an errno value. */
+int dir_sync_of(const char *path);
+
+/* A file that is written under the name `tmp`, in the same folder, until it is whole. The names must
+ * stay. All return 0 or an errno value; but for a failed aside_open, `tmp` is gone after an error. */
+typedef struct Aside {
+    const char *path, *tmp;
+    int fd;
+} Aside;
+int aside_open(Aside *a, const char *path, const char *tmp);
+/* Syncs and closes it; `error` is that of writing it, or 0. */
+int aside_close(Aside *a, int error);
+/* Gives it its name, in place of an older file, and syncs the folder. */
+int aside_publish(const Aside *a);
+
+/* Writes path.tmp, syncs it, renames it to path, syncs the folder. Returns 0 or an errno value; on an
+ * error nothing is left behind and an older file of that name stays as it was, unless it was the sync
+ * of the folder that failed. */
 int file_write_atomic(const char *path, const void *bytes, size_t n);
 /* The same; fails with `code` on an error. */
 void file_write(const char *path, const void *bytes, size_t n, int code);
@@ -249,9 +267,11 @@ char *path_join(Arena *a, const char *dir, const char *name);
 /* The folder that what is at the path lies in; "." where the path names none. */
 const char *path_folder(Arena *a, const char *path);
 
-double clock_seconds(void);                           /* monotonic */
-void sort_doubles(double *x, size_t n);               /* ascending */
-uint64_t hash64(const void *p, size_t n);             /* XXH3 */
-void hash_hex(const void *p, size_t n, char out[33]); /* XXH3-128 as 32 hex digits */
+double clock_seconds(void);               /* monotonic */
+void sort_doubles(double *x, size_t n);   /* ascending */
+uint64_t hash64(const void *p, size_t n); /* XXH3 */
+/* XXH3-128 as 32 hex digits and a zero. */
+enum { HASH_HEX_BYTES = 33 };
+void hash_hex(const void *p, size_t n, char out[HASH_HEX_BYTES]);
 
 #endif

@@ -83,45 +83,74 @@ int fd_reserve(int fd, uint64_t n) {
     return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
 }
 
-typedef char AsideName[4096];
-
-/* Writes path.tmp and syncs it; on an error it is gone. */
-static int write_aside(const char *path, const void *bytes, size_t n, AsideName tmp) {
-    if (snprintf(tmp, sizeof(AsideName), "%s.tmp", path) >= (int)sizeof(AsideName))
-        return ENAMETOOLONG;
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0) return errno;
-    int error = fd_write(fd, bytes, n);
-    if (!error && fsync(fd) != 0) error = errno;
-    if (close(fd) != 0 && !error) error = errno;
-    if (error) unlink(tmp);
+int dir_sync_of(const char *path) {
+    char folder[4096] = ".";
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 1;
+    if (n >= sizeof folder) return ENAMETOOLONG;
+    if (slash) memcpy(folder, path, n);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno == EACCES ? 0 : errno;
+    int error = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+    close(fd);
     return error;
 }
 
-static int take_place(const char *tmp, const char *path) {
-    int error = rename(tmp, path) ? errno : 0;
-    if (error) unlink(tmp);
+int aside_open(Aside *a, const char *path, const char *tmp) {
+    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+    *a = (Aside){path, tmp, open(tmp, flags, 0644)};
+    return a->fd < 0 ? errno : 0;
+}
+
+int aside_close(Aside *a, int error) {
+    if (!error && fsync(a->fd) != 0) error = errno;
+    if (close(a->fd) != 0 && !error) error = errno;
+    if (error) unlink(a->tmp);
     return error;
+}
+
+int aside_publish(const Aside *a) {
+    if (rename(a->tmp, a->path) == 0) return dir_sync_of(a->path);
+    int error = errno;
+    unlink(a->tmp);
+    return error;
+}
+
+typedef char AsideName[4096];
+
+static bool name_aside(AsideName tmp, const char *path) {
+    return snprintf(tmp, sizeof(AsideName), "%s.tmp", path) < (int)sizeof(AsideName);
+}
+
+static int write_aside(Aside *a, const FileBytes *f, AsideName tmp) {
+    if (!name_aside(tmp, f->path)) return ENAMETOOLONG;
+    int error = aside_open(a, f->path, tmp);
+    return error ? error : aside_close(a, fd_write(a->fd, f->bytes, f->n));
 }
 
 int file_write_atomic(const char *path, const void *bytes, size_t n) {
+    Aside a;
     AsideName tmp;
-    int error = write_aside(path, bytes, n, tmp);
-    return error ? error : take_place(tmp, path);
+    int error = write_aside(&a, &(FileBytes){path, bytes, n}, tmp);
+    return error ? error : aside_publish(&a);
 }
 
 void files_write(const FileBytes *file, int n, int code) {
+    Aside a;
     AsideName tmp;
+    const char *path = NULL;
     int error = 0, done = 0;
-    for (; !error && done < n; done++)
-        error = write_aside(file[done].path, file[done].bytes, file[done].n, tmp);
-    const char *path = file[done - 1].path;
+    while (!error && done < n) {
+        path = file[done].path;
+        error = write_aside(&a, &file[done], tmp);
+        done += !error;
+    }
     for (int i = 0; i < done; i++) { /* after an error what was written aside goes */
-        snprintf(tmp, sizeof tmp, "%s.tmp", file[i].path);
+        name_aside(tmp, file[i].path);
         if (error)
             unlink(tmp);
         else
-            error = take_place(tmp, path = file[i].path);
+            error = aside_publish(&(Aside){path = file[i].path, tmp, -1});
     }
     if (error) fail(code, "cannot write %s: %s", path, strerror(error));
 }

@@ -132,7 +132,7 @@ static bool read_whole(int fd, char *to, size_t n) {
 
 static const char *damage(char *file, size_t n, const char *key) {
     Header h;
-    char sum[33];
+    char sum[HASH_HEX_BYTES];
     memcpy(&h, file, sizeof h);
     if (memcmp(h.magic, magic, sizeof magic) != 0) return "not an object of this cache";
     if (h.bytes != (uint64_t)n - sizeof h) return "truncated";
@@ -215,7 +215,7 @@ static int temporary_open(int folder, char name[TMP_CHARS]) {
 
 /* The checksum is over header and object in one piece, as they are read. */
 static char *file_bytes(Arena *mem, const char *key, const void *object, size_t n) {
-    char sum[33], *file = arena_alloc(mem, sizeof(Header) + n);
+    char sum[HASH_HEX_BYTES], *file = arena_alloc(mem, sizeof(Header) + n);
     Header h = {.bytes = n};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.key, key, sizeof h.key);

@@ -6,7 +6,7 @@
 #define STATOR_CACHE_H
 #include "base/base.h"
 
-enum { CACHE_KEY_CHARS = 33 };
+enum { CACHE_KEY_CHARS = HASH_HEX_BYTES };
 /* Objects beyond this many bytes in all are removed, those longest unused first. */
 #define CACHE_LIMIT_BYTES ((uint64_t)512 << 20)
 

@@ -13,7 +13,9 @@
 
 /* Later than its own alarm, for a test that does not hear it. */
 enum { GRACE_SECONDS = 15 };
-enum { MAX_WORDS_BYTES = 1 << 26 };
+/* Between being asked to end and being killed. */
+enum { LAST_SECONDS = 5 };
+enum { MAX_WORDS_BYTES = 4 << 20, MAX_MEMORY_BYTES = 1 << 26 };
 
 /* Processes of ranks wait for each other, for hangs and for mpirun more than half of the
  * time, so some tests of them more than asked for keep the cores busy. */
@@ -131,6 +133,20 @@ static void remove_tree(const char *path) {
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* What it said; of too much the end. */
+static char *words_of(Arena *mem, const char *path) {
+    FILE *f = fopen(path, "re");
+    if (!f) return "";
+    fseek(f, 0, SEEK_END);
+    long bytes = MAX(ftell(f), 0), left_out = MAX(bytes - MAX_WORDS_BYTES, 0);
+    fseek(f, left_out, SEEK_SET);
+    size_t n = (size_t)(bytes - left_out);
+    char *said = arena_alloc(mem, n + 1);
+    said[fread(said, 1, n, f)] = 0;
+    fclose(f);
+    return left_out ? arena_printf(mem, "(%ld bytes before)\n%s", left_out, said) : said;
+}
+
 /* How it ended besides by its own words, and at what; "": no other way. */
 static char *explain(Arena *mem, const Running *place, int code) {
     const char *how;
@@ -160,8 +176,7 @@ static void ended(Run *r, Running *place, int status, const struct rusage *use) 
     TestJob *j = place->job;
     j->seconds = clock_seconds() - place->start;
     Arena *mem = arena_new();
-    char *said =
-        file_read(mem, words_path(r, place->number), MAX_WORDS_BYTES, NULL, EXIT_DATA);
+    char *said = words_of(mem, words_path(r, place->number));
     size_t n = strlen(said);
     char *all =
         arena_printf(mem, "%-4s %s.%s (%.1f s, CPU %.1f s)\n%s%s%s",
@@ -204,11 +219,23 @@ static void kill_overdue(Run *r) {
     }
 }
 
+static void signal_all(const Run *r, int number) {
+    for (int i = 0; i < r->places; i++)
+        if (r->running[i].job) kill(-r->running[i].pid, number);
+}
+
 /* Asked to end: so are the tests, and nothing is left behind. */
 static _Noreturn void give_up(Run *r, int signal_number) {
-    for (int i = 0; i < r->places; i++)
-        if (r->running[i].job) kill(-r->running[i].pid, SIGTERM);
-    while (wait(NULL) > 0) continue;
+    const struct timespec second = {1, 0};
+    double last = clock_seconds() + LAST_SECONDS;
+    signal_all(r, SIGTERM);
+    for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) >= 0;) {
+        for (int i = 0; i < r->places; i++)
+            if (pid && r->running[i].pid == pid) r->running[i].job = NULL;
+        if (pid) continue;
+        if (clock_seconds() > last) signal_all(r, SIGKILL);
+        sigtimedwait(&r->signals, NULL, &second);
+    }
     remove_tree(r->folder);
     fprintf(stderr, "stator-test: ended by signal %d\n", signal_number);
     exit(128 + signal_number);
@@ -293,7 +320,7 @@ static void recall_line(TestJob *jobs, int njobs, char *line) {
 void test_recall(const char *path, TestJob *jobs, int njobs) {
     if (!file_exists(path)) return;
     Arena *mem = arena_new();
-    char *text = file_read(mem, path, MAX_WORDS_BYTES, NULL, EXIT_DATA), *save = NULL;
+    char *text = file_read(mem, path, MAX_MEMORY_BYTES, NULL, EXIT_DATA), *save = NULL;
     for (char *line = strtok_r(text, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
         recall_line(jobs, njobs, line);

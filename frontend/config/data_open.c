@@ -123,7 +123,7 @@ bool data_has_part(const Config *cfg, DataSplit which) {
     arena_free(mem);
     bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
     int64_t bound[4];
-    gpt_split(split[0] ? split : gpt ? "969,30,1" : "1", (int64_t)1 << 40, bound);
+    gpt_split(split[0] ? split : gpt ? DATA_GPT_SPLIT : "1", (int64_t)1 << 40, bound);
     return bound[which] < bound[which + 1] && split_samples_given(cfg, which) != 0;
 }
 
@@ -268,14 +268,13 @@ static Data *open_at_key(Arena *mem, const Config *cfg, DataSplit which,
 
 Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
                       const DataShape *shape) {
-    static const char *const names[] = {"train", "valid", "test"};
     bool there = shape->once ? data_has_part(cfg, which) : data_has_split(cfg, which);
     if (!there)
         config_refuse(cfg, LOADER "split", LOADER "type",
                       has_splits(cfg) ? "a split such as 949,50,1, and eval_iters above 0"
                                       : "data of another type, or data for validation at "
                                         "eval_dataset.data_loader.dataset_dir",
-                      "the data has no samples for %s", names[which]);
+                      "the data has no samples for %s", data_split_name[which]);
     int64_t seed = cfg->train_dataset_data_loader_seed;
     DataSpec spec = {.type = data_loader_name(cfg),
                      .path = data_path_given(cfg, which),

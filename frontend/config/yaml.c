@@ -1,5 +1,6 @@
 /* yaml.c - libyaml's events to a tree; see yaml.h. */
 #include "frontend/config/yaml.h"
+#include "base/utf8.h"
 #include <stdlib.h>
 #include <yaml.h>
 
@@ -269,10 +270,9 @@ static void parser_error(Builder *b, const yaml_parser_t *p) {
 YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n) {
     if (n > YAML_MAX_BYTES)
         fail(EXIT_CONFIG, "%s has more than %d bytes", file_name, YAML_MAX_BYTES);
-    static const char mark[] = "\xef\xbb\xbf"; /* libyaml counts it as a column */
-    const size_t mark_bytes = sizeof mark - 1;
-    if (n >= mark_bytes && !memcmp(text, mark, mark_bytes))
-        text += mark_bytes, n -= mark_bytes;
+    size_t mark = utf8_mark(text, n); /* libyaml counts it as a column */
+    text += mark;
+    n -= mark;
     Builder *b = NEW(a, Builder);
     b->mem = a;
     b->file = arena_strdup(a, file_name);
@@ -316,50 +316,31 @@ bool yaml_is_null(const YamlNode *node) {
     return false;
 }
 
-/* Next code point of *s, or -1 if it is not UTF-8 (overlong, surrogate, too large). */
-static int32_t utf8_next(const unsigned char **s) {
-    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char *p = *s;
-    int n = p[0] < 0x80       ? 1
-            : p[0] >> 5 == 6  ? 2
-            : p[0] >> 4 == 14 ? 3
-            : p[0] >> 3 == 30 ? 4
-                              : 0;
-    if (!n) return -1;
-    int32_t c = n == 1 ? p[0] : p[0] & (0xff >> (n + 1));
-    for (int i = 1; i < n; i++) {
-        if (p[i] >> 6 != 2) return -1;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    *s = p + n;
-    return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? -1 : c;
-}
-
 bool yaml_utf8_valid(const char *s) {
-    const unsigned char *p = (const unsigned char *)s;
-    while (*p) {
-        if (utf8_next(&p) < 0) return false;
-    }
+    const char *end = s + strlen(s);
+    int size;
+    for (; s < end; s += size)
+        if (!(size = utf8_check(s, (size_t)(end - s)))) return false;
     return true;
 }
 
 void yaml_quote(Text *out, const char *s) {
-    const unsigned char *p = (const unsigned char *)s;
+    const char *end = s + strlen(s);
+    size_t size;
     text_add_bytes(out, "\"", 1);
-    while (*p) {
-        const unsigned char *start = p;
-        int32_t c = utf8_next(&p);
-        check(c >= 0);
+    for (; s < end; s += size) {
+        size = (size_t)utf8_check(s, (size_t)(end - s));
+        check(size);
+        uint32_t c = utf8_get(s, size);
         bool plain =
             (c >= 0x20 && c < 0x7f) || (c >= 0xa0 && c != 0x2028 && c != 0x2029 &&
                                         c != 0xfeff && c != 0xfffe && c != 0xffff);
-        if (c == '"' || c == '\\') {
+        if (c == '"' || c == '\\')
             text_add(out, "\\%c", (int)c);
-        } else if (plain) {
-            text_add_bytes(out, start, (size_t)(p - start));
-        } else {
-            text_add(out, "\\u%04x", (unsigned)c);
-        }
+        else if (plain)
+            text_add_bytes(out, s, size);
+        else
+            text_add(out, "\\u%04x", c);
     }
     text_add_bytes(out, "\"", 1);
 }

@@ -63,6 +63,10 @@ static void pass(LaunchReport *r, const char *bytes, size_t n) {
     fflush(r->out);
 }
 
+static const char *kept(const LaunchReport *r, const char *text) {
+    return text ? arena_strdup(r->mem, text) : NULL;
+}
+
 /* What the guard of a rank says is news unless the rank has said why itself. */
 static void take_failure(LaunchReport *r, int rank, const Json *v) {
     const Json *signal = json_get(v, "signal");
@@ -82,17 +86,17 @@ static void take_failure(LaunchReport *r, int rank, const Json *v) {
             r->failure[i].signal = f.signal;
             return;
         }
+    f.host = kept(r, f.host);
+    f.log = kept(r, f.log);
+    f.said = kept(r, f.said);
+    f.message = kept(r, f.message);
     r->failure[r->nfailure++] = f;
 }
 
-/* False when the text is no report: somebody else printed the mark. A run has few
- * reports, but a broken rank may repeat itself: no more are parsed than could be kept. */
-static bool take_report(LaunchReport *r, const char *text, size_t n) {
-    if (r->nfailure == MAX_FAILURES) return true;
-    Catch c;
-    if (!CATCH(c)) return false;
-    const char *copy = arena_strndup(r->mem, text, n);
-    const Json *v = json_parse(r->mem, "report", copy, n, LINE_BYTES, EXIT_DATA);
+static void read_report(LaunchReport *r, const char *text, size_t n) {
+    Arena *scratch = arena_scratch();
+    const char *copy = arena_strndup(scratch, text, n);
+    const Json *v = json_parse(scratch, "report", copy, n, LINE_BYTES, EXIT_DATA);
     int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
     const Json *ends = json_get(v, "ends");
     if (json_get(v, "pid"))
@@ -101,6 +105,16 @@ static bool take_report(LaunchReport *r, const char *text, size_t n) {
         r->ends = (int)json_i64(ends, 1, 255);
     else
         take_failure(r, rank, v);
+    arena_free(scratch);
+}
+
+/* False when the text is no report: somebody else printed the mark. A run has few
+ * reports, but a broken rank may repeat itself: no more are parsed than could be kept. */
+static bool take_report(LaunchReport *r, const char *text, size_t n) {
+    if (r->nfailure == MAX_FAILURES) return true;
+    Catch c;
+    if (!CATCH(c)) return false;
+    read_report(r, text, n);
     catch_end(&c);
     return true;
 }
@@ -246,7 +260,7 @@ static const char *how(LaunchReport *r, const Failure *f) {
     if (f->signal)
         return arena_printf(r->mem, "killed by signal %d (%s)", f->signal,
                             signal_name(r, f->signal));
-    if (f->code == 134 && f->message) return "stopped itself";
+    if (f->code == EXIT_INTERNAL && f->message) return "stopped itself";
     return arena_printf(r->mem, "ended with exit code %d", f->code);
 }
 

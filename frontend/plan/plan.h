@@ -74,7 +74,7 @@ typedef struct PlanPipe {
     const int64_t *layers;       /* by chunk */
     struct Plan *stage;          /* [schedule->stages] */
     double (*flops)[TASK_KINDS]; /* of a rank, by chunk: of a task */
-    char hash[33];               /* of the hashes of all */
+    char hash[HASH_HEX_BYTES];   /* of the hashes of all */
 } PlanPipe;
 
 typedef struct Plan {
@@ -100,16 +100,16 @@ typedef struct Plan {
     double matmul_flops;                 /* of a rank in a step, counted in its program */
     double attention_flops;              /* the same */
     WorkSum done[WORK_KINDS];            /* the same, of everything that it does */
-    const Work *needed;     /* of that what the mathematics needs; NULL: not counted */
-    WorkRates rates;        /* of a rank; bytes 0: not known, and so no bound */
-    char hash[33];          /* of the planned module: ranks of one run have the same */
-    const Machine *machine; /* NULL: none is known, and so no time */
-    const StepTime *time;   /* of all stages */
-    int threads;            /* of a rank in that */
+    const Work *needed;        /* of that what the mathematics needs; NULL: not counted */
+    WorkRates rates;           /* of a rank; bytes 0: not known, and so no bound */
+    char hash[HASH_HEX_BYTES]; /* of the planned module: ranks of one run have the same */
+    const Machine *machine;    /* NULL: none is known, and so no time */
+    const StepTime *time;      /* of all stages */
+    int threads;               /* of a rank in that */
 } Plan;
 
-/* Hash of the plans of all stages from theirs, each 33 bytes. */
-void plan_join_hashes(const char *hash, int n, char all[33]);
+/* Hash of the plans of all stages from theirs, each HASH_HEX_BYTES. */
+void plan_join_hashes(const char *hash, int n, char all[HASH_HEX_BYTES]);
 /* Share of the time in which stages wait for each other, by the flops of their tasks. */
 double plan_bubble(const PlanPipe *p);
 /* The tasks of all stages over time, `columns` wide. */

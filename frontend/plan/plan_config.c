@@ -123,7 +123,7 @@ static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *
     const char *dump_dir = o.dump_dir;
     module_plan_common(mem, m, &o);
     int stages = o.schedule->stages;
-    char *hash = NEW_ARRAY(mem, char, (size_t)stages * 33);
+    char *hash = NEW_ARRAY(mem, char, (size_t)stages *HASH_HEX_BYTES);
     *pipe = (PlanPipe){.schedule = o.schedule,
                        .layers = o.chunk_layers,
                        .stage = NEW_ARRAY(mem, Plan, (size_t)stages)};
@@ -135,7 +135,7 @@ static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *
         Plan *p = &pipe->stage[o.stage];
         *p = plan_read(mem, module_plan_stage(mem, m, &o, &co), j);
         plan_read_task_flops(mem, p->m, pipe->flops);
-        memcpy(hash + 33 * o.stage, p->hash, 33);
+        memcpy(hash + HASH_HEX_BYTES * o.stage, p->hash, HASH_HEX_BYTES);
         p->pipe = pipe;
     }
     plan_fill_task_flops(pipe->schedule, pipe->flops);

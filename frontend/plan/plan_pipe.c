@@ -40,8 +40,8 @@ void plan_fill_task_flops(const PipeSchedule *s, double (*flops)[TASK_KINDS]) {
 
 /* ---- time ---- */
 
-void plan_join_hashes(const char *hash, int n, char all[33]) {
-    hash_hex(hash, (size_t)n * 33, all);
+void plan_join_hashes(const char *hash, int n, char all[HASH_HEX_BYTES]) {
+    hash_hex(hash, (size_t)n * HASH_HEX_BYTES, all);
 }
 
 double plan_bubble(const PlanPipe *p) {

@@ -12,7 +12,7 @@ enum {
     MOST_PLANNED = MOST_UNFIT + 2 * MOST_SMALLEST
 };
 
-static void hash_flags(const Verified *v, char keys[33]) {
+static void hash_flags(const Verified *v, char keys[HASH_HEX_BYTES]) {
     Arena *own = arena_new();
     Text t = text_new(own);
     for (int i = 0; i < v->nflags; i++) text_add(&t, "%s\n", v->flag[i]);

@@ -9,7 +9,7 @@
 enum {
     MOST_BYTES = 256 << 20,
     MOST_SIZE = 1 << 20, /* of a mesh, a micro-batch */
-    HASH = 32,
+    HASH = HASH_HEX_BYTES - 1,
     HEAD = sizeof MARK + 2 * (HASH + 1),
     PIECE_NUMBERS = sizeof(ProbeSeconds) / sizeof(double),
     BYTE_NUMBERS = sizeof(ProbeBytes) / sizeof(double),

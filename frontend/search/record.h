@@ -6,7 +6,7 @@
 #include "frontend/search/probe.h"
 
 typedef struct RecordedPlan {
-    char keys[33]; /* hash of the flags that it was made with */
+    char keys[HASH_HEX_BYTES]; /* hash of the flags that it was made with */
     double seconds;
     int64_t bytes, ahead_bytes,
         sent_bytes;  /* as Verified has them; of batches read ahead */

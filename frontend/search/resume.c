@@ -9,7 +9,7 @@ Record *search_record(Search *s) {
     if (!s->o.record) return NULL;
     Arena *own = arena_new();
     Text t = text_new(own);
-    char hash[33];
+    char hash[HASH_HEX_BYTES];
     Config cfg = *s->o.cfg;
     model_keys_fill(&cfg, &s->job.spec);
     text_add(&t, "%s\n%d ranks of %d threads, %lld sequences\n", program_build_id(),

@@ -64,7 +64,7 @@ static const char *table_wrong(Look *l, const FileMap *map) {
 }
 
 static const char *content_wrong(Look *l, const CkptFile *f, const FileMap *map) {
-    char hex[33];
+    char hex[HASH_HEX_BYTES];
     hash_hex(map->bytes ? map->bytes : (const unsigned char *)"", map->n, hex);
     if (strcmp(hex, f->xxh3))
         return arena_printf(l->mem, "%s: its checksum is %s, not %s as saved", f->name,

@@ -1,7 +1,7 @@
 /* inspect_files.c - see inspect.h: data, weights, metrics, tokenizers. */
 #include "frontend/tools/inspect.h"
 #include "runtime/core/file_map.h"
-#include "runtime/data/data.h"
+#include "runtime/data/indexed.h"
 #include "runtime/run/metrics.h"
 #include "runtime/store/safetensors.h"
 #include "runtime/text/json_line.h"
@@ -10,40 +10,35 @@
 
 /* .bin and .idx */
 
-static const char *const code_name[] = {"?",   "u8",  "i8",  "i16", "i32",
-                                        "i64", "f64", "f32", "u16"};
-
 /* The largest token; fails for one that is none. */
-static int64_t largest_token(const char *bin_name, const FileMap *bin,
-                             const IndexedTable *t, int64_t vocab) {
+static int64_t largest_token(const IndexedFile *x, int64_t vocab) {
+    const IndexedTable *t = &x->table;
     double limit = vocab > 0 ? (double)vocab : 2147483648.0;
     int64_t largest = -1;
-    for (uint64_t at = 0; at < bin->n; at += (uint64_t)t->token_bytes) {
-        double v = indexed_number(bin->bytes + at, t->dtype_code);
+    for (uint64_t at = 0; at < x->bin.n; at += (uint64_t)t->token_bytes) {
+        double v = indexed_number(x->bin.bytes + at, t->dtype_code);
         if (!(v >= 0 && v < limit) || v != floor(v))
             fail(EXIT_DATA, "%s: offset %llu: token %.10g is outside the vocabulary%s%s",
-                 bin_name, (unsigned long long)at, v, vocab > 0 ? " of --vocab_size" : "",
+                 x->bin_path, (unsigned long long)at, v,
+                 vocab > 0 ? " of --vocab_size" : "",
                  vocab > 0 ? "" : ": tokens are 0 .. 2^31-1");
         largest = MAX(largest, (int64_t)v);
     }
     return largest;
 }
 
-static void say_indexed(const IndexedTable *t, const FileMap *bin, int64_t largest) {
+static void say_indexed(const IndexedFile *x, int64_t largest) {
+    const IndexedTable *t = &x->table;
     int64_t empty = 0, shortest = INT32_MAX, longest = 0;
     for (int64_t i = 0; i < t->sequences; i++) {
-        int32_t n;
-        memcpy(&n, t->lengths + 4 * i, sizeof n);
+        int64_t n = indexed_length(t, i);
         shortest = MIN(shortest, n);
         longest = MAX(longest, n);
     }
-    for (int64_t i = 0; i < t->documents; i++) {
-        int64_t pair[2];
-        memcpy(pair, t->doc_index + 8 * i, sizeof pair);
-        empty += pair[0] == pair[1];
-    }
-    int64_t tokens = (int64_t)(bin->n / (uint64_t)t->token_bytes);
-    printf("  tokens       %lld, %s\n", (long long)tokens, code_name[t->dtype_code]);
+    for (int64_t i = 0; i < t->documents; i++)
+        empty += i64_at(t->doc_index, i) == i64_at(t->doc_index, i + 1);
+    int64_t tokens = (int64_t)(x->bin.n / (uint64_t)t->token_bytes);
+    printf("  tokens       %lld, %s\n", (long long)tokens, t->dtype);
     printf("  documents    %lld (%lld empty)\n", (long long)t->documents,
            (long long)empty);
     printf("  sequences    %lld\n", (long long)t->sequences);
@@ -54,37 +49,28 @@ static void say_indexed(const IndexedTable *t, const FileMap *bin, int64_t large
 }
 
 /* stator preprocess and Megatron-LM give an empty document no sequence at all. */
-static void refuse_empty(const char *idx_name, const unsigned char *idx,
-                         const IndexedTable *t) {
+static void refuse_empty(const IndexedFile *x) {
+    const IndexedTable *t = &x->table;
     int64_t empty = 0, first = 0;
-    for (int64_t i = t->sequences - 1; i >= 0; i--) {
-        int32_t n;
-        memcpy(&n, t->lengths + 4 * i, sizeof n);
-        if (n == 0) empty++, first = i;
-    }
+    for (int64_t i = t->sequences - 1; i >= 0; i--)
+        if (indexed_length(t, i) == 0) empty++, first = i;
     if (!empty) return;
     fail(EXIT_DATA,
-         "%s: offset %llu: sequence %lld has no token (%lld of %lld have none)", idx_name,
-         (unsigned long long)(t->lengths - idx + 4 * first), (long long)first,
-         (long long)empty, (long long)t->sequences);
+         "%s: offset %llu: sequence %lld has no token (%lld of %lld have none)",
+         x->idx_path, (unsigned long long)(t->lengths - x->idx.bytes + 4 * first),
+         (long long)first, (long long)empty, (long long)t->sequences);
 }
 
 void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
-    bool suffixed = ends_with(path, ".bin") || ends_with(path, ".idx");
-    char *stem = arena_strndup(mem, path, strlen(path) - (suffixed ? 4 : 0));
-    char *idx_name = arena_printf(mem, "%s.idx", stem);
-    char *bin_name = arena_printf(mem, "%s.bin", stem);
-    FileMap idx = {0}, bin = {0};
-    file_map(&idx, idx_name);
-    file_map(&bin, bin_name);
-    IndexedTable t = indexed_parse(idx_name, idx.bytes, idx.n, bin.n);
-    int64_t largest = largest_token(bin_name, &bin, &t, vocab);
-    printf("%s.bin/.idx: Megatron-LM's indexed tokens, %s\n", stem,
-           human((double)(idx.n + bin.n), "B").s);
-    say_indexed(&t, &bin, largest);
-    refuse_empty(idx_name, idx.bytes, &t);
-    file_unmap(&idx);
-    file_unmap(&bin);
+    IndexedFile x = {0};
+    indexed_file_open(mem, &x, path);
+    int64_t largest = largest_token(&x, vocab);
+    size_t stem = strlen(x.bin_path) - strlen(".bin");
+    printf("%.*s.bin/.idx: Megatron-LM's indexed tokens, %s\n", (int)stem, x.bin_path,
+           human((double)(x.idx.n + x.bin.n), "B").s);
+    say_indexed(&x, largest);
+    refuse_empty(&x);
+    indexed_file_close(&x);
 }
 
 /* Weights. */

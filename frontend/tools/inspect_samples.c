@@ -17,8 +17,6 @@ typedef struct Inspection {
     bool json;
 } Inspection;
 
-static const char *const split_names[] = {"train", "valid", "test"};
-
 static void parse_samples(Arena *mem, Inspection *x, const char *word) {
     for (const char *p = word;;) {
         char *end;
@@ -162,7 +160,7 @@ static void check_samples(const Inspection *x, const Data *d) {
     for (int i = 0; i < x->n; i++)
         if (d->steps_available >= 0 && x->sample[i] >= d->samples)
             fail(EXIT_CONFIG, "--samples %lld: %s has samples 0 .. %lld",
-                 (long long)x->sample[i], split_names[x->split],
+                 (long long)x->sample[i], data_split_name[x->split],
                  (long long)d->samples - 1);
 }
 
@@ -171,9 +169,9 @@ static void print_samples(Arena *mem, const Inspection *x, const Data *d) {
     if (x->json)
         printf("{\"split\": \"%s\", \"samples\": %lld, \"sequence_length\": %lld, "
                "\"items\": [",
-               split_names[x->split], (long long)d->samples, (long long)d->seq);
+               data_split_name[x->split], (long long)d->samples, (long long)d->seq);
     else
-        printf("%s: %lld samples of %lld %s\n", split_names[x->split],
+        printf("%s: %lld samples of %lld %s\n", data_split_name[x->split],
                (long long)d->samples, (long long)(d->ncolumns ? d->ncolumns : d->seq),
                d->ncolumns ? "tensors" : "tokens");
     for (int i = 0; i < x->n; i++) {

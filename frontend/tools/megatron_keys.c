@@ -2,6 +2,7 @@
  * see megatron.h. Defaults are those of megatron/training/arguments.py. */
 #include "frontend/config/yaml.h"
 #include "frontend/tools/megatron_parts.h"
+#include "runtime/data/data.h"
 #include <math.h>
 
 #define RATE "lr_schedule."
@@ -209,7 +210,7 @@ static void add_data(Megatron *m) {
         add_parts(m);
     } else {
         add_list(m, MEGATRON_data_path, DATA "data_path");
-        ADD(m, split, DATA "split", "969,30,1");
+        ADD(m, split, DATA "split", DATA_GPT_SPLIT);
     }
 }
 

@@ -205,7 +205,7 @@ static Order best_order(Arena *mem, const Elimination *e) {
 }
 
 typedef struct KnownOrder {
-    char shape[33]; /* hash of what orders depend on */
+    char shape[HASH_HEX_BYTES]; /* hash of what orders depend on */
     Order order;
     struct KnownOrder *next;
 } KnownOrder;
@@ -221,7 +221,7 @@ FactorOrders *factors_orders(Arena *mem) {
     return all;
 }
 
-static void hash_shape(Arena *mem, const Elimination *e, char shape[33]) {
+static void hash_shape(Arena *mem, const Elimination *e, char shape[HASH_HEX_BYTES]) {
     size_t n = (size_t)e->n;
     Text t = text_new(mem);
     text_add_bytes(&t, e->states, n * sizeof *e->states);
@@ -230,7 +230,7 @@ static void hash_shape(Arena *mem, const Elimination *e, char shape[33]) {
 }
 
 static Order known_order(Arena *mem, const Elimination *e, FactorOrders *known) {
-    char shape[33];
+    char shape[HASH_HEX_BYTES];
     if (!known) return best_order(mem, e);
     hash_shape(mem, e, shape);
     for (const KnownOrder *k = known->first; k; k = k->next)

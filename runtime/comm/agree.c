@@ -45,7 +45,7 @@ static void agree(Arena *mem, const char *what, const char *text, const char *re
                   const char *path, bool in_stage) {
     char *(*of_first)(Arena *, const char *) =
         in_stage ? comm_stage_text : comm_broadcast_text;
-    char mine[33], *here, *there;
+    char mine[HASH_HEX_BYTES], *here, *there;
     if (comm_size() == 1) return;
     hash_hex(text, strlen(text), mine);
     bool differs = strcmp(mine, of_first(mem, mine)) != 0;

@@ -117,8 +117,8 @@ int comm_coord(int axis) {
     return mesh.coord[axis];
 }
 
-Group comm_group(unsigned axes) {
-    Group g = {.n = 1, .first = comm_world.rank};
+CommGroup comm_group(unsigned axes) {
+    CommGroup g = {.n = 1, .first = comm_world.rank};
     check(axes >> mesh.naxes == 0);
     for (int a = 0; a < mesh.naxes; a++) {
         if (!(axes >> a & 1) || mesh.size[a] == 1) continue;
@@ -131,7 +131,7 @@ Group comm_group(unsigned axes) {
     return g;
 }
 
-int group_rank(const Group *g, int member) {
+int comm_group_rank(const CommGroup *g, int member) {
     int rank = g->first;
     for (int a = g->naxes - 1; a >= 0; a--) {
         rank += member % g->size[a] * g->stride[a];

@@ -15,14 +15,14 @@ typedef struct CommWorld {
 extern CommWorld comm_world; /* filled by comm_start */
 
 /* The ranks that differ from this one in some axes only. */
-typedef struct Group {
+typedef struct CommGroup {
     int n, me; /* members; this rank's number among them */
     int naxes; /* of more than one coordinate, outermost first */
     int size[COMM_MAX_AXES], stride[COMM_MAX_AXES];
     int first; /* rank of member 0 */
-} Group;
-Group comm_group(unsigned axes);
-int group_rank(const Group *g, int member);
+} CommGroup;
+CommGroup comm_group(unsigned axes);
+int comm_group_rank(const CommGroup *g, int member);
 
 /* Messages of at most LINK_MAX_BYTES, several at once, each in a slot of the caller's
  * choice that must be free; link_wait frees it (and returns at once when it is). Between

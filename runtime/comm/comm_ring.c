@@ -29,7 +29,7 @@ typedef struct Cut {
     int steps, lanes;
 } Cut;
 
-static Cut cut_of(const KindInfo *k, const Stream *from) {
+static Cut cut_of(const KindInfo *k, const CommStream *from) {
     int n = from->members;
     int64_t piece = from->slice_bytes ? from->slice_bytes : from->total_bytes;
     int64_t segment = MAX(SEGMENT_LEAST, MIN(piece / LANES, SEGMENT_BYTES));
@@ -44,7 +44,7 @@ static Cut cut_of(const KindInfo *k, const Stream *from) {
 
 int64_t ring_workspace_bytes(CommKind kind, int members, const CommPart *part, int n) {
     const KindInfo *k = &comm_kind_info[kind];
-    Stream from = stream_new(k->from, part, n, members, k->sliced);
+    CommStream from = comm_stream_new(k->from, part, n, members, k->sliced);
     Cut c = cut_of(k, &from);
     return 2 * c.lanes * c.segment_bytes;
 }
@@ -58,7 +58,7 @@ typedef struct Step {
     bool add, store;            /* adds own elements to what comes; puts it into `to` */
 } Step;
 
-static Step step_of(const KindInfo *k, const Group *g, int64_t item, int step) {
+static Step step_of(const KindInfo *k, const CommGroup *g, int64_t item, int step) {
     int n = g->n, me = g->me, last = n - 1;
     Step s = {.to = (me + 1) % n, .from = (me + last) % n, .store = true};
     if (k->exchanges) {
@@ -94,15 +94,15 @@ typedef struct Lane {
 
 typedef struct Ring {
     const KindInfo *kind;
-    const Group *group;
-    Stream from, to;
+    const CommGroup *group;
+    CommStream from, to;
     Cut cut;
     Lane lane[LANES];
     int64_t sent_bytes;
 } Ring;
 
 static int64_t bytes_here(const Ring *r, int piece, int64_t offset) {
-    int64_t left = stream_piece_bytes(&r->from, piece) - offset;
+    int64_t left = comm_stream_piece_bytes(&r->from, piece) - offset;
     return MAX(0, MIN(left, r->cut.segment_bytes));
 }
 
@@ -116,17 +116,18 @@ static void lane_post(Ring *r, int i) {
     l->take_bytes = bytes_here(r, s.take_piece, l->offset);
     l->landing = NULL;
     if (s.store && !s.add) {
-        l->landing = stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
+        l->landing = comm_stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
     }
     if (!l->landing) l->landing = l->fresh;
-    link_receive(i, group_rank(r->group, s.from), l->landing, l->take_bytes);
+    link_receive(i, comm_group_rank(r->group, s.from), l->landing, l->take_bytes);
     char *out = l->carried;
-    if (!s.carry) out = stream_pointer(&r->from, s.send_piece, l->offset, send_bytes);
+    if (!s.carry)
+        out = comm_stream_pointer(&r->from, s.send_piece, l->offset, send_bytes);
     if (!out) {
         out = l->hold;
-        stream_read(&r->from, s.send_piece, l->offset, send_bytes, out);
+        comm_stream_read(&r->from, s.send_piece, l->offset, send_bytes, out);
     }
-    link_send(LANES + i, group_rank(r->group, s.to), out, send_bytes);
+    link_send(LANES + i, comm_group_rank(r->group, s.to), out, send_bytes);
     r->sent_bytes += send_bytes;
 }
 
@@ -136,15 +137,16 @@ static void lane_take(Ring *r, int i) {
     Step s = l->now;
     char *dest = NULL;
     link_wait(i);
-    if (s.store) dest = stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
+    if (s.store)
+        dest = comm_stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
     if (s.add) {
         char *out = dest ? dest : l->fresh;
-        stream_combine(&r->from, s.take_piece, l->offset, l->take_bytes, r->kind->max,
-                       l->fresh, out);
+        comm_stream_combine(&r->from, s.take_piece, l->offset, l->take_bytes,
+                            r->kind->max, l->fresh, out);
         l->landing = out;
     }
     if (s.store && !dest) {
-        stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, l->landing);
+        comm_stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, l->landing);
     }
     link_wait(LANES + i);
     l->carried = l->landing;
@@ -167,21 +169,21 @@ static bool lane_advance(Ring *r, int i) {
 static void keep_own(const Ring *r, void *buffer) {
     int me = r->group->me;
     for (int64_t at = 0, n; (n = bytes_here(r, me, at)) > 0; at += n) {
-        char *to = stream_pointer(&r->to, me, at, n);
-        char *from = stream_pointer(&r->from, me, at, n);
+        char *to = comm_stream_pointer(&r->to, me, at, n);
+        char *from = comm_stream_pointer(&r->from, me, at, n);
         if (to && to == from) continue;
-        if (!from) stream_read(&r->from, me, at, n, from = to ? to : buffer);
+        if (!from) comm_stream_read(&r->from, me, at, n, from = to ? to : buffer);
         if (to && to != from) memmove(to, from, (size_t)n);
-        if (!to) stream_write(&r->to, me, at, n, from);
+        if (!to) comm_stream_write(&r->to, me, at, n, from);
     }
 }
 
-int64_t ring_run(CommKind kind, const Group *g, const CommPart *part, int n,
+int64_t ring_run(CommKind kind, const CommGroup *g, const CommPart *part, int n,
                  void *workspace) {
     const KindInfo *k = &comm_kind_info[kind];
     Ring r = {.kind = k, .group = g};
-    r.from = stream_new(k->from, part, n, g->n, k->sliced);
-    r.to = stream_new(k->to, part, n, g->n, k->sliced);
+    r.from = comm_stream_new(k->from, part, n, g->n, k->sliced);
+    r.to = comm_stream_new(k->to, part, n, g->n, k->sliced);
     r.cut = cut_of(k, &r.from);
     bool keeps = kind == COMM_ALL_GATHER || kind == COMM_ALL_TO_ALL;
     if (keeps && r.cut.lanes) keep_own(&r, workspace);

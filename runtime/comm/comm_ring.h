@@ -18,7 +18,7 @@ extern const KindInfo comm_kind_info[COMM_KINDS];
  * bytes that this rank sent. The piece that ends at member k is summed in the order k+1,
  * k+2, ... (mod n), k. */
 int64_t ring_workspace_bytes(CommKind kind, int members, const CommPart *part, int n);
-int64_t ring_run(CommKind kind, const Group *g, const CommPart *part, int n,
+int64_t ring_run(CommKind kind, const CommGroup *g, const CommPart *part, int n,
                  void *workspace);
 
 #endif

@@ -20,7 +20,7 @@ static CommStats stats[COMM_KINDS];
 /* What one member gives, or 0 where the ring does it. */
 static int64_t small_bytes(CommKind kind, int members, const CommPart *part, int n) {
     const KindInfo *k = &comm_kind_info[kind];
-    Stream from = stream_new(k->from, part, n, members, false);
+    CommStream from = comm_stream_new(k->from, part, n, members, false);
     int64_t pieces = kind == COMM_REDUCE_SCATTER ? members : 1;
     double bytes = (double)from.total_bytes * (double)pieces;
     bool small = message_is_small(k->reduces, k->gathers, members, bytes);
@@ -29,12 +29,13 @@ static int64_t small_bytes(CommKind kind, int members, const CommPart *part, int
 
 /* Member (me + j) % n's slot becomes slot j, given this one's in slot 0: in every round
  * twice as many. Returns the bytes sent. */
-static int64_t share_slots(const Group *g, char *slots, int64_t slot) {
+static int64_t share_slots(const CommGroup *g, char *slots, int64_t slot) {
     int64_t sent = 0;
     for (int have = 1; have < g->n; have *= 2) {
         int64_t bytes = MIN(have, g->n - have) * slot;
-        link_receive(0, group_rank(g, (g->me + have) % g->n), slots + have * slot, bytes);
-        link_send(1, group_rank(g, (g->me + g->n - have) % g->n), slots, bytes);
+        link_receive(0, comm_group_rank(g, (g->me + have) % g->n), slots + have * slot,
+                     bytes);
+        link_send(1, comm_group_rank(g, (g->me + g->n - have) % g->n), slots, bytes);
         link_wait(0);
         link_wait(1);
         sent += bytes;
@@ -43,14 +44,14 @@ static int64_t share_slots(const Group *g, char *slots, int64_t slot) {
 }
 
 /* Sums in the order of the members. */
-static int64_t small_run(CommKind kind, const Group *g, const CommPart *part, int n,
+static int64_t small_run(CommKind kind, const CommGroup *g, const CommPart *part, int n,
                          int64_t small, char *slots) {
     const KindInfo *k = &comm_kind_info[kind];
-    Stream from = stream_new(k->from, part, n, g->n, false);
-    Stream to = stream_new(k->to, part, n, g->n, false);
+    CommStream from = comm_stream_new(k->from, part, n, g->n, false);
+    CommStream to = comm_stream_new(k->to, part, n, g->n, false);
     int64_t piece = from.total_bytes, slot = align_up(small), skip = 0;
     for (int64_t at = 0, i = 0; at < small; at += piece, i++) {
-        stream_read(&from, (int)i, 0, piece, slots + at);
+        comm_stream_read(&from, (int)i, 0, piece, slots + at);
     }
     int64_t sent = share_slots(g, slots, slot);
     char *first = slots + (g->n - g->me) % g->n * slot;
@@ -58,11 +59,11 @@ static int64_t small_run(CommKind kind, const Group *g, const CommPart *part, in
     for (int m = 0; m < g->n; m++) {
         char *theirs = slots + (m - g->me + g->n) % g->n * slot;
         if (!k->reduces)
-            stream_write(&to, m, 0, piece, theirs);
+            comm_stream_write(&to, m, 0, piece, theirs);
         else if (m)
-            stream_accumulate(&to, 0, 0, piece, k->max, first + skip, theirs + skip);
+            comm_stream_accumulate(&to, 0, 0, piece, k->max, first + skip, theirs + skip);
     }
-    if (k->reduces) stream_write(&to, 0, 0, piece, first + skip);
+    if (k->reduces) comm_stream_write(&to, 0, 0, piece, first + skip);
     return sent;
 }
 
@@ -71,7 +72,7 @@ static int64_t small_run(CommKind kind, const Group *g, const CommPart *part, in
 static void copy_parts(CommKind kind, const CommPart *part, int n) {
     const KindInfo *k = &comm_kind_info[kind];
     for (int i = 0; i < n; i++) {
-        Stream one = stream_new(k->from, &part[i], 1, 1, false);
+        CommStream one = comm_stream_new(k->from, &part[i], 1, 1, false);
         if (!one.total_bytes || part[i].to == part[i].from) continue;
         memmove(part[i].to, part[i].from, (size_t)one.total_bytes);
     }
@@ -89,7 +90,7 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
 void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
                   void *workspace, const char *label) {
     double start = clock_seconds();
-    Group g = comm_group(axes);
+    CommGroup g = comm_group(axes);
     check(kind >= 0 && kind < COMM_KINDS && n >= 0);
     int64_t sent = 0;
     if (g.n == 1) {
@@ -98,7 +99,7 @@ void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
         int64_t small = small_bytes(kind, g.n, part, n);
         watch_enter(
             kind_name[kind], label,
-            stream_new(comm_kind_info[kind].from, part, n, g.n, false).total_bytes);
+            comm_stream_new(comm_kind_info[kind].from, part, n, g.n, false).total_bytes);
         sent = small ? small_run(kind, &g, part, n, small, workspace)
                      : ring_run(kind, &g, part, n, workspace);
         watch_leave();

@@ -24,7 +24,7 @@ static const struct {
     [SIDE_TO_JOIN] = {true, true, true},
 };
 
-static Rows rows_of(const Stream *s, const CommPart *p, int piece) {
+static Rows rows_of(const CommStream *s, const CommPart *p, int piece) {
     bool join = side_info[s->side].join;
     int64_t before = join ? p->join_before : p->before;
     int64_t row = (join ? p->join_each * p->join_after : p->each * p->after) *
@@ -48,8 +48,9 @@ static int64_t part_bytes(const CommPart *p) {
     return product(p->before, row);
 }
 
-Stream stream_new(Side side, const CommPart *part, int n, int members, bool sliced) {
-    Stream s = {side, part, n, members};
+CommStream comm_stream_new(Side side, const CommPart *part, int n, int members,
+                           bool sliced) {
+    CommStream s = {side, part, n, members};
     for (int i = 0; i < n; i++) {
         int64_t bytes = part_bytes(&part[i]);
         product(bytes, members); /* the whole tensor has a size too */
@@ -66,7 +67,7 @@ Stream stream_new(Side side, const CommPart *part, int n, int members, bool slic
     return s;
 }
 
-int64_t stream_piece_bytes(const Stream *s, int piece) {
+int64_t comm_stream_piece_bytes(const CommStream *s, int piece) {
     if (!s->slice_bytes) return s->total_bytes;
     int64_t left = s->total_bytes - piece * s->slice_bytes;
     return MAX(0, MIN(left, s->slice_bytes));
@@ -75,7 +76,7 @@ int64_t stream_piece_bytes(const Stream *s, int piece) {
 /* ---- walking ---- */
 
 typedef struct Walk {
-    const Stream *s;
+    const CommStream *s;
     int piece, part;
     Rows rows;
     int64_t row, column; /* the next byte, in rows */
@@ -87,10 +88,11 @@ typedef struct Run {
     DType dtype;
 } Run;
 
-static Walk walk_start(const Stream *s, int piece, int64_t offset, int64_t bytes) {
+static Walk walk_start(const CommStream *s, int piece, int64_t offset, int64_t bytes) {
     Walk w = {.s = s, .piece = piece, .left = bytes};
     if (!bytes) return w;
-    check(offset >= 0 && bytes > 0 && offset + bytes <= stream_piece_bytes(s, piece));
+    check(offset >= 0 && bytes > 0 &&
+          offset + bytes <= comm_stream_piece_bytes(s, piece));
     offset += piece * s->slice_bytes;
     for (;; w.part++) {
         w.rows = rows_of(s, &s->part[w.part], piece);
@@ -118,13 +120,14 @@ static bool walk_next(Walk *w, Run *run) {
     return true;
 }
 
-char *stream_pointer(const Stream *s, int piece, int64_t offset, int64_t bytes) {
+char *comm_stream_pointer(const CommStream *s, int piece, int64_t offset, int64_t bytes) {
     Walk w = walk_start(s, piece, offset, bytes);
     Run run;
     return walk_next(&w, &run) && run.bytes == bytes ? run.at : NULL;
 }
 
-void stream_read(const Stream *s, int piece, int64_t offset, int64_t bytes, void *to) {
+void comm_stream_read(const CommStream *s, int piece, int64_t offset, int64_t bytes,
+                      void *to) {
     Walk w = walk_start(s, piece, offset, bytes);
     char *out = to;
     for (Run run; walk_next(&w, &run); out += run.bytes) {
@@ -132,8 +135,8 @@ void stream_read(const Stream *s, int piece, int64_t offset, int64_t bytes, void
     }
 }
 
-void stream_write(const Stream *s, int piece, int64_t offset, int64_t bytes,
-                  const void *from) {
+void comm_stream_write(const CommStream *s, int piece, int64_t offset, int64_t bytes,
+                       const void *from) {
     Walk w = walk_start(s, piece, offset, bytes);
     const char *in = from;
     for (Run run; walk_next(&w, &run); in += run.bytes) {
@@ -208,8 +211,8 @@ static void combine(DType dtype, void *out, const void *a, const void *b, int64_
     }
 }
 
-void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,
-                    const void *first, void *out) {
+void comm_stream_combine(const CommStream *s, int piece, int64_t offset, int64_t bytes,
+                         bool max, const void *first, void *out) {
     Walk w = walk_start(s, piece, offset, bytes);
     const char *a = first;
     char *o = out;
@@ -218,8 +221,8 @@ void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, b
     }
 }
 
-void stream_accumulate(const Stream *s, int piece, int64_t offset, int64_t bytes,
-                       bool max, void *out, const void *more) {
+void comm_stream_accumulate(const CommStream *s, int piece, int64_t offset, int64_t bytes,
+                            bool max, void *out, const void *more) {
     Walk w = walk_start(s, piece, offset, bytes);
     const char *b = more;
     char *o = out;

@@ -13,6 +13,8 @@
 static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors,
                                             &data_gpt,  &data_webtext, &data_columns};
 
+const char *const data_split_name[SPLIT_COUNT] = {"train", "valid", "test"};
+
 static const DataReader *reader_named(const char *type) {
     const char *names[ARRAY_LEN(readers)];
     for (int i = 0; i < ARRAY_LEN(readers); i++) {
@@ -54,12 +56,6 @@ static void spec_check(const DataSpec *s, const DataReader *r) {
              (long long)s->vocab);
 }
 
-/* ", split valid" where there are splits. */
-static const char *part_name(const Data *d) {
-    static const char *const names[] = {", split train", ", split valid", ", split test"};
-    return d->gpt && d->gpt->split && d->gpt->split[0] ? names[d->gpt->which] : "";
-}
-
 /* Of a stream of tokens. */
 static void count_windows(Data *d, bool with_rest) {
     int64_t labels = MAX(d->tokens - 1, 0);
@@ -73,11 +69,12 @@ static _Noreturn void refuse_empty(const Data *d, bool with_rest) {
     if (with_rest)
         fail(EXIT_DATA, "%s holds %lld token%s; 2 at least are needed, one and the next",
              d->path, (long long)d->tokens, d->tokens == 1 ? "" : "s");
+    bool split = d->gpt && d->gpt->split && d->gpt->split[0];
     fail(EXIT_DATA,
-         "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
+         "%s%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
          "seq_length or more data",
-         d->path, part_name(d), (long long)d->tokens, (long long)d->seq,
-         (long long)d->seq + 1);
+         d->path, split ? ", split " : "", split ? data_split_name[d->gpt->which] : "",
+         (long long)d->tokens, (long long)d->seq, (long long)d->seq + 1);
 }
 
 Data *data_open(Arena *mem, const DataSpec *spec) {

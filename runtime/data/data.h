@@ -22,7 +22,11 @@
  * `gpt` has the split of any type but TensorBatches; NULL: everything is train.
  * batch 0 and seq 0 are taken from the file (TensorBatches alone).
  * vocab 0: the size is not known; tokens are only checked to be 0 .. 2^31-1. */
-typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST } DataSplit;
+typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST, SPLIT_COUNT } DataSplit;
+extern const char *const data_split_name[SPLIT_COUNT]; /* "train", ... */
+
+/* The split of a GPTDataset where none is given, as Megatron-LM has it. */
+#define DATA_GPT_SPLIT "969,30,1"
 
 /* The split, and what GPTDataset and WebtextDataset need besides the rest. A blend is the
  * words of `paths`: "w1 p1 w2 p2 ..." (weights and what they belong to) or "p1 p2 ...";
@@ -32,11 +36,10 @@ typedef struct DataGptSpec {
     const char *const *paths; /* GPTDataset; n_paths 0: DataSpec.path alone */
     int n_paths;
     DataSplit which;
-    const char *split;      /* "949,50,1"; "": all is train, of GPTDataset "969, 30, 1" as
-                          Megatron-LM has it */
-    int64_t samples;        /* asked for; -1: what `epochs` passes hold */
-    int64_t epochs;         /* at least 1 */
-    bool once;              /* each source once, whatever the weights */
+    const char *split; /* "949,50,1"; "": all is train, of GPTDataset DATA_GPT_SPLIT */
+    int64_t samples;   /* asked for; -1: what `epochs` passes hold */
+    int64_t epochs;    /* at least 1 */
+    bool once;         /* each source once, whatever the weights */
     const char *cache_path; /* folder for indices and tokens; "": see the readers */
     int64_t eod;            /* token that ends a document; -1: none */
     bool reset_position_ids, reset_attention_mask, eod_mask_loss;
@@ -140,24 +143,6 @@ DataBatch data_batch_new(Arena *mem, const Data *d);
 /* Position of item i in the order of `epoch`: a bijection on 0 .. n-1, computed from the
  * arguments alone (Feistel network on the next power of 4, walked back into range). */
 int64_t data_permute(uint64_t seed, int64_t epoch, int64_t i, int64_t n);
-
-/* Header and tables of an .idx file in memory. The pointers lead into `bytes` and are not
- * aligned: read them with memcpy. */
-typedef struct IndexedTable {
-    int token_bytes, dtype_code;
-    int64_t sequences, documents;
-    const unsigned char *lengths;   /* i32 [sequences] */
-    const unsigned char *pointers;  /* i64 [sequences], byte offsets in the .bin */
-    const unsigned char *doc_index; /* i64 [documents + 1], sequence numbers */
-} IndexedTable;
-/* The number at p, of the element type with that code in a .idx. */
-double indexed_number(const unsigned char *p, int code);
-
-/* Reads and checks an .idx of `n` bytes that belongs to a .bin of `bin_bytes`. Layout and
- * meaning: Megatron-LM's indexed_dataset.py; every offset, length and count is checked.
- * `name` is the .idx path for messages. Fails with EXIT_DATA: file, offset, what. */
-IndexedTable indexed_parse(const char *name, const void *bytes, uint64_t n,
-                           uint64_t bin_bytes);
 
 /* A thread that makes batches ahead of the trainer. `steps` -1: without end; depth is
  * the number of batches made ahead, at least 1; full: with positions, attends_from and

@@ -99,7 +99,6 @@ static void open_columns(Arena *mem, Data *d, Columns *x) {
 }
 
 static void choose_split(Data *d, Columns *x) {
-    static const char *const names[] = {"train", "valid", "test"};
     int64_t bound[4] = {0}, all = x->source[0].dim[0];
     const char *split = d->gpt && d->gpt->split && d->gpt->split[0] ? d->gpt->split : "1";
     DataSplit which = d->gpt ? d->gpt->which : SPLIT_TRAIN;
@@ -108,7 +107,7 @@ static void choose_split(Data *d, Columns *x) {
     d->samples = d->tokens = bound[which + 1] - x->first;
     if (d->samples < 1)
         fail(EXIT_DATA, "%s: split \"%s\" leaves no sample for %s; it has %lld in all",
-             d->path, split, names[which], (long long)all);
+             d->path, split, data_split_name[which], (long long)all);
 }
 
 static void columns_open(Arena *mem, Data *d) {

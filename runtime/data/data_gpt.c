@@ -125,14 +125,13 @@ static uint64_t mark_of(uint64_t before, const GptIndex *x) {
 
 static void source_open(Arena *mem, Data *d, GptSource *s, int64_t samples) {
     const DataGptSpec *gpt = d->gpt;
-    const char *split = gpt->split && gpt->split[0] ? gpt->split : "969, 30, 1";
+    const char *split = gpt->split && gpt->split[0] ? gpt->split : DATA_GPT_SPLIT;
     int64_t bound[4];
-    static const char *const names[] = {"train", "valid", "test"};
     indexed_file_open(mem, &s->file, s->path);
     gpt_split(split, s->file.table.sequences, bound);
     s->spec = (GptIndexSpec){
-        .name = arena_printf(mem, "%s, split %s", s->path, names[gpt->which]),
-        .lengths = s->file.table.lengths,
+        .name = arena_printf(mem, "%s, split %s", s->path, data_split_name[gpt->which]),
+        .table = &s->file.table,
         .first = bound[gpt->which],
         .end = bound[gpt->which + 1],
         .seq = d->seq,
@@ -230,18 +229,6 @@ static void gpt_open(Arena *mem, Data *d) {
 
 /* ---- samples ---- */
 
-static int64_t length_at(const GptSource *s, int64_t sequence) {
-    int32_t v;
-    memcpy(&v, s->file.table.lengths + 4 * sequence, sizeof v);
-    return v;
-}
-
-static int64_t begin_at(const GptSource *s, int64_t sequence) {
-    int64_t v;
-    memcpy(&v, s->file.table.pointers + 8 * sequence, sizeof v);
-    return v / s->file.table.token_bytes;
-}
-
 static void gpt_read(const Data *d, int64_t sample, int64_t from, int64_t n,
                      int32_t *out) {
     const GptState *g = d->state;
@@ -256,13 +243,14 @@ static void gpt_read(const Data *d, int64_t sample, int64_t from, int64_t n,
                  "cache",
                  s->spec.name, (long long)sample);
         int64_t sequence = x->document[nth++];
-        int64_t length = length_at(s, sequence);
+        int64_t length = indexed_length(&s->file.table, sequence);
         if (offset >= length) {
             offset -= length;
             continue;
         }
         int64_t take = MIN(n, length - offset);
-        indexed_file_read(d, &s->file, begin_at(s, sequence) + offset, take, out);
+        int64_t at = indexed_begin(&s->file.table, sequence) + offset;
+        indexed_file_read(d, &s->file, at, take, out);
         out += take;
         n -= take;
         offset = 0;

@@ -1,4 +1,4 @@
-/* data_indexed.c - Megatron-LM's .bin/.idx pairs; see data.h.
+/* data_indexed.c - Megatron-LM's .bin/.idx pairs; see data.h and indexed.h.
  *
  * What order is promised: sequences in file order make one token stream; sample i is the
  * seq + 1 tokens from i * seq on, and samples are shuffled as data_permute says. A split
@@ -10,13 +10,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables are little-end
 
 enum { HEADER_BYTES = 34, CODE_F64 = 6, CODE_F32 = 7, CODE_LAST = 8 };
 
-static const unsigned char code_bytes[CODE_LAST + 1] = {0, 1, 1, 2, 4, 8, 8, 4, 2};
-
-static int64_t i32_at(const unsigned char *p, int64_t i) {
-    int32_t v;
-    memcpy(&v, p + 4 * i, sizeof v);
-    return v;
-}
+/* By the code in the header. */
+static const struct {
+    const char *name;
+    int bytes;
+} token_types[CODE_LAST + 1] = {{"?", 0},   {"u8", 1},  {"i8", 1},
+                                {"i16", 2}, {"i32", 4}, {"i64", 8},
+                                {"f64", 8}, {"f32", 4}, {"u16", 2}};
 
 #define BAD(offset, ...) indexed_fail(name, (uint64_t)(offset), __VA_ARGS__)
 __attribute__((format(printf, 3, 4))) static _Noreturn void
@@ -34,7 +34,7 @@ static void check_sequences(const char *name, const unsigned char *p,
                             const IndexedTable *t, uint64_t bin_bytes) {
     uint64_t end = 0;
     for (int64_t i = 0; i < t->sequences; i++) {
-        int64_t length = i32_at(t->lengths, i), pointer = i64_at(t->pointers, i);
+        int64_t length = indexed_length(t, i), pointer = i64_at(t->pointers, i);
         if (length < 0)
             BAD(t->lengths - p + 4 * i, "length of sequence %lld is %lld", (long long)i,
                 (long long)length);
@@ -105,8 +105,9 @@ IndexedTable indexed_parse(const char *name, const void *bytes, uint64_t n,
         BAD(18, "%llu sequences and %llu boundaries need %llu bytes; the file has %llu",
             (unsigned long long)sequences, (unsigned long long)entries,
             (unsigned long long)end, (unsigned long long)n);
-    IndexedTable t = {.token_bytes = code_bytes[code],
+    IndexedTable t = {.token_bytes = token_types[code].bytes,
                       .dtype_code = code,
+                      .dtype = token_types[code].name,
                       .sequences = (int64_t)sequences,
                       .documents = (int64_t)entries - 1,
                       .lengths = p + HEADER_BYTES,
@@ -145,9 +146,8 @@ typedef struct IndexedSource {
 static int64_t document_begin(const IndexedFile *x, int64_t i) {
     const IndexedTable *t = &x->table;
     int64_t sequence = i64_at(t->doc_index, i);
-    int64_t byte =
-        sequence < t->sequences ? i64_at(t->pointers, sequence) : (int64_t)x->bin.n;
-    return byte / t->token_bytes;
+    return sequence < t->sequences ? indexed_begin(t, sequence)
+                                   : (int64_t)x->bin.n / t->token_bytes;
 }
 
 static void indexed_open(Arena *mem, Data *d) {
@@ -177,7 +177,7 @@ static int64_t token_at(const unsigned char *p, int code) {
         float f32;
         double f64;
     } v;
-    memcpy(&v, p, code_bytes[code]);
+    memcpy(&v, p, (size_t)token_types[code].bytes);
     switch (code) {
     case 1:
         return v.u8;

@@ -2,8 +2,8 @@
  * runtime/data/. */
 #ifndef STATOR_DATA_READER_H
 #define STATOR_DATA_READER_H
-#include "runtime/core/file_map.h"
 #include "runtime/data/data.h"
+#include "runtime/data/indexed.h"
 
 /* One type of source. `open` sets tokens, state and, where the file decides, batch, seq,
  * samples and steps_available; samples 0 means windows of seq + 1 tokens over the whole
@@ -29,15 +29,6 @@ extern const DataReader data_text, data_indexed, data_tensors, data_gpt, data_we
  * *end. All of them without a split. */
 void data_part(const Data *d, int64_t n, int64_t *first, int64_t *end);
 
-/* An open pair of Megatron-LM's files. */
-typedef struct IndexedFile {
-    FileMap idx, bin;
-    const char *idx_path, *bin_path;
-    IndexedTable table;
-} IndexedFile;
-/* `path` with or without .bin/.idx. Fails as data_open; close it after that too. */
-void indexed_file_open(Arena *mem, IndexedFile *x, const char *path);
-void indexed_file_close(IndexedFile *x);
 /* Tokens [at, at + n) of the .bin, which has them; checks them against d's vocabulary. */
 void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,
                        int32_t *out);

@@ -12,21 +12,13 @@
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
 #include "runtime/data/prepared.h"
+#include "runtime/data/text_read.h"
 #include "runtime/data/text_tokens.h"
 #include "runtime/text/json_line.h"
 
-enum { LINE_BYTES_MAX = 1 << 28 };
-
-/* Bytes that grow: a block twice as large, the old one given back at once. */
-typedef struct Growing {
-    Arena *mem;
-    char *bytes;
-    size_t n, cap;
-} Growing;
-
 typedef struct WebText {
     FileMap json, held;
-    Growing begin, tokens;
+    Buffer begin, tokens;
     JsonLine line;
     TokenizerCache *words;
     int64_t texts, first;            /* in the file; the first one of the split */
@@ -34,25 +26,6 @@ typedef struct WebText {
     int64_t pad;
     bool pad_in_loss;
 } WebText;
-
-static void growing_add(Growing *g, const void *p, size_t n) {
-    if (g->n + n > g->cap) {
-        size_t cap = MAX(g->n + n, MAX(g->cap * 2, (size_t)1 << 16));
-        Arena *mem = arena_new(), *old = g->mem;
-        g->mem = old ? old : mem;
-        char *bytes = arena_alloc(mem, cap);
-        if (g->n) memcpy(bytes, g->bytes, g->n);
-        if (old) arena_free(old);
-        *g = (Growing){mem, bytes, g->n, cap};
-    }
-    memcpy(g->bytes + g->n, p, n);
-    g->n += n;
-}
-
-static void growing_free(Growing *g) {
-    arena_free(g->mem);
-    *g = (Growing){0};
-}
 
 /* ---- tokenizing ---- */
 
@@ -67,7 +40,7 @@ static const char *parse_line(WebText *w, const Data *d, int64_t line, const cha
                               size_t n, size_t *length) {
     JsonLine *j = &w->line;
     const char *key = d->gpt->text_key && d->gpt->text_key[0] ? d->gpt->text_key : "text";
-    if (n > LINE_BYTES_MAX) fail_line(d, line, 0, NULL, "the line is too long");
+    if (n > TEXT_RECORD_MAX) fail_line(d, line, 0, NULL, TEXT_RECORD_TOO_LONG);
     if (!json_line_read(j, text, n, &key, 1))
         fail_line(d, line, j->wrong_at, j->wrong_key >= 0 ? key : NULL, j->wrong);
     if (j->key[0].n != 1)
@@ -82,9 +55,9 @@ static void add_text(WebText *w, const Data *d, const Tokenizer *t, const char *
     size_t n = tokenizer_encode(t, w->words, text, length, false, room, seq, NULL);
     n = MIN(n, seq);
     if (n < 2 && !d->gpt->pad_in_loss) return;
-    growing_add(&w->tokens, room, n * sizeof *room);
+    buffer_add(&w->tokens, room, n * sizeof *room);
     int64_t end = (int64_t)(w->tokens.n / sizeof *room);
-    growing_add(&w->begin, &end, sizeof end);
+    buffer_add(&w->begin, &end, sizeof end);
     w->texts++;
 }
 
@@ -94,19 +67,16 @@ static void tokenize(Arena *mem, const Data *d, WebText *w) {
     int32_t *room = NEW_ARRAY(mem, int32_t, (size_t)d->seq);
     int64_t zero = 0, line = 0;
     w->words = tokenizer_cache_new();
-    growing_add(&w->begin, &zero, sizeof zero);
+    buffer_add(&w->begin, &zero, sizeof zero);
     const char *rest = (const char *)w->json.bytes, *end = rest + w->json.n;
     size_t n;
     rest += utf8_mark(rest, w->json.n);
     for (const char *p; (p = line_next(&rest, end, &n));) {
-        size_t blank = 0;
-        while (blank < n && memchr(" \t\r", p[blank], 3)) blank++;
         line++;
-        if (blank < n) {
-            size_t length;
-            const char *text = parse_line(w, d, line, p, n, &length);
-            add_text(w, d, t, text, length, room);
-        }
+        if (text_line_is_blank(p, n)) continue;
+        size_t length;
+        const char *text = parse_line(w, d, line, p, n, &length);
+        add_text(w, d, t, text, length, room);
     }
 }
 
@@ -157,10 +127,10 @@ static void build(Arena *mem, WebText *w, Data *d, const Prepared *file) {
     uint64_t n = 8 + (uint64_t)w->begin.n + (uint64_t)w->tokens.n;
     char *data = prepared_buffer(mem, n);
     memcpy(data, &w->texts, 8);
-    memcpy(data + 8, w->begin.bytes, w->begin.n);
-    if (w->tokens.n) memcpy(data + 8 + w->begin.n, w->tokens.bytes, w->tokens.n);
-    growing_free(&w->begin);
-    growing_free(&w->tokens);
+    memcpy(data + 8, w->begin.p, w->begin.n);
+    if (w->tokens.n) memcpy(data + 8 + w->begin.n, w->tokens.p, w->tokens.n);
+    buffer_free(&w->begin);
+    buffer_free(&w->tokens);
     check(use_data(d, data, n));
     prepared_write(file, data, n);
 }
@@ -215,11 +185,7 @@ static void webtext_open(Arena *mem, Data *d) {
     d->tokens = i64_at(w->begin_at, w->texts);
     if (d->samples < 1)
         fail(EXIT_DATA, "%s: split \"%s\" leaves no text for %s; it has %lld in all",
-             d->path, split,
-             d->gpt->which == SPLIT_TRAIN   ? "train"
-             : d->gpt->which == SPLIT_VALID ? "valid"
-                                            : "test",
-             (long long)w->texts);
+             d->path, split, data_split_name[d->gpt->which], (long long)w->texts);
 }
 
 static int64_t length_of(const WebText *w, int64_t text) {
@@ -260,8 +226,8 @@ static void webtext_close(Data *d) {
     if (!w) return;
     file_unmap(&w->json);
     file_unmap(&w->held);
-    growing_free(&w->begin);
-    growing_free(&w->tokens);
+    buffer_free(&w->begin);
+    buffer_free(&w->tokens);
     buffer_free(&w->line.text);
     buffer_free(&w->line.pieces);
     if (w->words) tokenizer_cache_free(w->words);

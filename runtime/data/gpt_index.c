@@ -19,12 +19,6 @@ typedef struct Counts {
     int64_t samples_before; /* of the last epoch, when separate */
 } Counts;
 
-static int64_t length_of(const GptIndexSpec *s, int64_t sequence) {
-    int32_t v;
-    memcpy(&v, s->lengths + 4 * sequence, sizeof v);
-    return v;
-}
-
 /* Tokens wanted by `samples` samples, or -1 when that is beyond counting. */
 static int64_t tokens_wanted(const GptIndexSpec *s) {
     int64_t wanted;
@@ -72,7 +66,7 @@ static int64_t epochs_of(const GptIndexSpec *s, int64_t tokens) {
 static Counts count_all(const GptIndexSpec *s) {
     check(s->first >= 0 && s->first <= s->end && s->seq >= 1 && s->samples >= -1);
     Counts c = {.per_epoch = s->end - s->first};
-    for (int64_t i = s->first; i < s->end; i++) c.tokens += length_of(s, i);
+    for (int64_t i = s->first; i < s->end; i++) c.tokens += indexed_length(s->table, i);
     if (c.tokens < 1) fail_too_few(s, &c);
     c.epochs = epochs_of(s, c.tokens);
     int64_t all;
@@ -118,7 +112,7 @@ static void fill_samples(const GptIndexSpec *s, const Counts *c, const int32_t *
         int64_t remaining = s->seq + 1;
         for (;;) {
             check(nth < c->documents);
-            int64_t here = length_of(s, document[nth]) - offset;
+            int64_t here = indexed_length(s->table, document[nth]) - offset;
             if (here >= remaining) break;
             remaining -= here;
             offset = 0;
@@ -178,7 +172,7 @@ static bool entries_are_inside(const GptIndex *x, const GptIndexSpec *spec) {
         /* the first one is where documents begin, also with an empty one */
         bool begins = !i && !nth && !offset;
         if (nth < before || nth >= x->documents || offset < 0 ||
-            (!begins && offset >= length_of(spec, x->document[nth])))
+            (!begins && offset >= indexed_length(spec->table, x->document[nth])))
             return false;
         before = nth;
     }
@@ -204,7 +198,8 @@ bool gpt_index_parse(const void *bytes, uint64_t n, const GptIndexSpec *spec,
 
 /* ---- the cache ---- */
 
-static void key_of(Arena *mem, const GptIndexSpec *s, uint64_t idx_hash, char key[33]) {
+static void key_of(Arena *mem, const GptIndexSpec *s, uint64_t idx_hash,
+                   char key[HASH_HEX_BYTES]) {
     Text t = text_new(mem);
     text_add(&t, "gpt index 1\nidx %016llx\nsplit %lld %lld\nseq %lld\nsamples %lld\n",
              (unsigned long long)idx_hash, (long long)s->first, (long long)s->end,
@@ -225,8 +220,7 @@ static bool use_data(void *context, const void *data, uint64_t n) {
 }
 
 void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
-                      uint64_t idx_hash, GptIndex *out, struct FileMap *held,
-                      char note[512]) {
+                      uint64_t idx_hash, GptIndex *out, FileMap *held, char note[512]) {
     Prepared file = {.what = "index cache", .folder = cache, .note = note};
     note[0] = 0;
     *held = (FileMap){0};

@@ -5,15 +5,15 @@
  * A "document" here is a sequence of the .idx file, as in Megatron-LM. */
 #ifndef STATOR_GPT_INDEX_H
 #define STATOR_GPT_INDEX_H
-#include "base/base.h"
+#include "runtime/data/indexed.h"
 
 typedef struct GptIndexSpec {
-    const char *name;             /* of the data, for messages */
-    const unsigned char *lengths; /* i32 [sequences] of the .idx, maybe unaligned */
-    int64_t first, end;           /* the split has sequences [first, end) */
-    int64_t seq;                  /* a sample has seq + 1 tokens */
-    int64_t samples;              /* asked for; -1: what `epochs` passes hold */
-    int64_t epochs;               /* for samples -1 */
+    const char *name;          /* of the data, for messages */
+    const IndexedTable *table; /* its lengths alone count */
+    int64_t first, end;        /* the split has sequences [first, end) */
+    int64_t seq;               /* a sample has seq + 1 tokens */
+    int64_t samples;           /* asked for; -1: what `epochs` passes hold */
+    int64_t epochs;            /* for samples -1 */
     uint32_t seed;
 } GptIndexSpec;
 
@@ -35,10 +35,8 @@ void gpt_index_build(Arena *mem, const GptIndexSpec *spec, GptIndex *out);
  * (no shared disk needed: whoever finds no file builds its own). `idx_hash` is the hash
  * of the .idx file. A file that is damaged or of something else is made again; that, and
  * a folder that cannot be written, is said in `note` (else ""). Unmap *held at last. */
-struct FileMap;
 void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
-                      uint64_t idx_hash, GptIndex *out, struct FileMap *held,
-                      char note[512]);
+                      uint64_t idx_hash, GptIndex *out, FileMap *held, char note[512]);
 
 /* Indices in the bytes of a cache file after its frame; false if anything in them points
  * outside of the split. Nothing is copied: `bytes` is 8-byte aligned and stays. */

@@ -20,7 +20,6 @@ typedef struct Out {
     int fd;
     char *buffer;
     size_t used;
-    uint64_t end; /* bytes written, without the buffer's */
 } Out;
 
 struct IndexedWriter {
@@ -33,19 +32,14 @@ struct IndexedWriter {
 };
 
 static _Noreturn void cannot(const Out *o, int error) {
-    fail(EXIT_DATA, "%s: offset %llu: cannot write: %s", o->path,
-         (unsigned long long)o->end, strerror(error));
+    off_t at = lseek(o->fd, 0, SEEK_CUR);
+    fail(EXIT_DATA, "%s: offset %lld: cannot write: %s", o->path, (long long)at,
+         strerror(error));
 }
 
 static void write_all(Out *o, const char *p, size_t n) {
-    while (n) {
-        ssize_t put = write(o->fd, p, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) cannot(o, errno);
-        o->end += (uint64_t)put;
-        p += put;
-        n -= (size_t)put;
-    }
+    int error = fd_write(o->fd, p, n);
+    if (error) cannot(o, error);
 }
 
 static void flush(Out *o) {
@@ -188,13 +182,10 @@ static void write_header(const IndexedWriter *w) {
     if (put != (ssize_t)sizeof header) cannot(&w->idx, put < 0 ? errno : ENOSPC);
 }
 
-static void sync_dir(IndexedWriter *w) {
-    const char *dir = path_folder(w->mem, w->prefix);
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool good = fd >= 0 && fsync(fd) == 0;
-    int error = errno;
-    if (fd >= 0) close(fd);
-    if (!good) fail(EXIT_DATA, "cannot sync the folder %s: %s", dir, strerror(error));
+static void sync_dir(const IndexedWriter *w) {
+    int error = dir_sync_of(w->prefix);
+    if (error)
+        fail(EXIT_DATA, "cannot sync the folder of %s: %s", w->prefix, strerror(error));
 }
 
 static void give_name(Out *o) {

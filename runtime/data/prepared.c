@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 enum { AT_KEY = 8, AT_SIZE = 40, AT_DATA_HASH = 48, AT_FRAME_HASH = 56 };
 
@@ -16,7 +15,7 @@ bool prepared_begins(const void *bytes, uint64_t n) {
     return n >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
 }
 
-int64_t prepared_check(const void *bytes, uint64_t n, const char key[33],
+int64_t prepared_check(const void *bytes, uint64_t n, const char key[HASH_HEX_BYTES],
                        const char **why) {
     const unsigned char *p = bytes;
     *why = "it is damaged: it ends inside its header";
@@ -26,7 +25,7 @@ int64_t prepared_check(const void *bytes, uint64_t n, const char key[33],
     *why = "it is damaged: the checksum of its header is wrong";
     if (u64_at(p + AT_FRAME_HASH) != hash64(p, AT_FRAME_HASH)) return -1;
     *why = "it was made from other data or with other settings";
-    if (memcmp(p + AT_KEY, key, 32)) return -1;
+    if (memcmp(p + AT_KEY, key, HASH_HEX_BYTES - 1)) return -1;
     *why = "it is damaged: its size is wrong";
     if (u64_at(p + AT_SIZE) != n - PREPARED_FRAME) return -1;
     *why = "it is damaged: the checksum of its data is wrong";
@@ -43,11 +42,12 @@ void *prepared_buffer(Arena *mem, uint64_t n) {
     return (char *)arena_alloc(mem, bytes) + PREPARED_FRAME;
 }
 
-static int write_framed(const char *path, const char key[33], void *data, uint64_t n) {
+static int write_framed(const char *path, const char key[HASH_HEX_BYTES], void *data,
+                        uint64_t n) {
     char own[4096], frame[PREPARED_FRAME] = {0};
     uint64_t hash = hash64(data, n);
     memcpy(frame, magic, sizeof magic);
-    memcpy(frame + AT_KEY, key, 32);
+    memcpy(frame + AT_KEY, key, HASH_HEX_BYTES - 1);
     memcpy(frame + AT_SIZE, &n, sizeof n);
     memcpy(frame + AT_DATA_HASH, &hash, sizeof hash);
     hash = hash64(frame, AT_FRAME_HASH);
@@ -60,12 +60,11 @@ static int write_framed(const char *path, const char key[33], void *data, uint64
     if (getentropy(&word, sizeof word) != 0) return errno;
     int used = snprintf(own, sizeof own, "%s.%016llx", path, (unsigned long long)word);
     if (used >= (int)sizeof own) return ENAMETOOLONG;
-    int error = file_write_atomic(own, whole, n + PREPARED_FRAME);
+    Aside a;
+    int error = aside_open(&a, path, own);
     if (error) return error;
-    if (rename(own, path) == 0) return 0;
-    error = errno;
-    unlink(own);
-    return error;
+    error = aside_close(&a, fd_write(a.fd, whole, n + PREPARED_FRAME));
+    return error ? error : aside_publish(&a);
 }
 
 bool prepared_read(const Prepared *f, PreparedUse *use, void *context, FileMap *held) {

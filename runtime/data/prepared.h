@@ -9,9 +9,9 @@
 typedef struct Prepared {
     const char *what; /* for the note: "token cache" */
     const char *path;
-    const char *folder; /* is made before the file is written; NULL: is there */
-    char key[33];       /* 32 hex digits that identify what the data is made from */
-    char *note;         /* [PREPARED_NOTE] */
+    const char *folder;       /* is made before the file is written; NULL: is there */
+    char key[HASH_HEX_BYTES]; /* 32 hex digits that identify what the data is made from */
+    char *note;               /* [PREPARED_NOTE] */
 } Prepared;
 enum { PREPARED_FRAME = 64, PREPARED_NOTE = 512 };
 
@@ -27,7 +27,7 @@ void *prepared_buffer(Arena *mem, uint64_t n);
 void prepared_write(const Prepared *f, void *data, uint64_t n);
 
 /* Size of the data in the bytes of such a file, or -1 and the reason. */
-int64_t prepared_check(const void *bytes, uint64_t n, const char key[33],
+int64_t prepared_check(const void *bytes, uint64_t n, const char key[HASH_HEX_BYTES],
                        const char **why);
 /* Are the bytes, by their first ones, those of such a file? */
 bool prepared_begins(const void *bytes, uint64_t n);

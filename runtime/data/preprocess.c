@@ -185,7 +185,7 @@ static void encode_record(Worker *w, Slot *s, const TextRecord *r) {
     if (r->too_long ||
         (!r->plain && !json_line_read(j, text, r->n, spec->keys, spec->nkeys))) {
         BadLine b = {*r, j->wrong, j->wrong_at, j->wrong_key};
-        if (r->too_long) b = (BadLine){*r, "longer than 32 MiB", 0, -1};
+        if (r->too_long) b = (BadLine){*r, TEXT_RECORD_TOO_LONG, 0, -1};
         buffer_add(&s->bad, &b, sizeof b);
         return;
     }

@@ -178,7 +178,7 @@ static bool read_line(TextReader *r, TextBatch *b, TextRecord *line) {
         const char *end = memchr(from, '\n', r->have - r->chunk_at);
         some = true;
         ended = take(r, b, end, !line->too_long);
-        if (!line->too_long && b->text.n - line->begin > TEXT_RECORD_MAX) {
+        if (!line->too_long && b->text.n - line->begin - ended > TEXT_RECORD_MAX) {
             line->too_long = true;
             b->text.n = line->begin;
         }
@@ -190,11 +190,14 @@ static bool read_line(TextReader *r, TextBatch *b, TextRecord *line) {
     return true;
 }
 
+bool text_line_is_blank(const char *s, size_t n) {
+    size_t blank = 0;
+    while (blank < n && memchr(" \t\r\v\f", s[blank], 5)) blank++;
+    return blank == n;
+}
+
 static bool is_blank(const TextBatch *b, const TextRecord *t) {
-    for (size_t i = 0; i < t->n; i++)
-        if (!strchr(" \t\r\v\f", b->text.p[t->begin + i]) || !b->text.p[t->begin + i])
-            return false;
-    return !t->too_long;
+    return !t->too_long && text_line_is_blank(b->text.p + t->begin, t->n);
 }
 
 static void add_record(TextBatch *b, const TextRecord *t) {

@@ -8,7 +8,8 @@
 
 /* A line or document of more bytes is not read: what a document costs in memory is a
  * multiple of its size. */
-#define TEXT_RECORD_MAX ((size_t)32 << 20)
+#define TEXT_RECORD_MAX      ((size_t)32 << 20)
+#define TEXT_RECORD_TOO_LONG "longer than 32 MiB"
 
 /* What of a file of plain text is a document. */
 typedef enum TextDocument {
@@ -43,6 +44,9 @@ static inline const TextRecord *text_records(const TextBatch *b, size_t *n) {
     *n = b->records.n / sizeof(TextRecord);
     return (const TextRecord *)(const void *)b->records.p;
 }
+
+/* Is line s[n] nothing but spaces? Readers of loose JSON pass it over. */
+bool text_line_is_blank(const char *s, size_t n);
 
 typedef struct TextReader TextReader;
 

@@ -162,7 +162,8 @@ static const char *cache_path(Arena *mem, const Data *d, const char *folder,
                      arena_printf(mem, "%s.tokens_%s.cache", name, key));
 }
 
-static void cache_key(Arena *mem, const Data *d, const Texts *all, char key[33]) {
+static void cache_key(Arena *mem, const Data *d, const Texts *all,
+                      char key[HASH_HEX_BYTES]) {
     TokenizerSpec spec = tokenizer_of_data(d);
     Text t = text_new(mem);
     text_add(&t, "text tokens 1\n%s", tokenizer_key(mem, &spec));

@@ -21,7 +21,7 @@ typedef struct CkptFile {
     char name[CKPT_NAME_BYTES];
     int kind, rank; /* CKPT_MODEL or CKPT_OPTIMIZER of that rank; -1: layout.json */
     uint64_t bytes;
-    char xxh3[33];
+    char xxh3[HASH_HEX_BYTES];
 } CkptFile;
 
 typedef struct Manifest {

@@ -1,25 +1,37 @@
 /* element.c - see element.h. */
 #include "runtime/store/element.h"
 
+static const ElementRow rows[] = {
+    {"F32", 32, DT_F32, ELEMENT_FLOAT},  {"F64", 64, DT_F64, ELEMENT_FLOAT},
+    {"BF16", 16, DT_BF16, ELEMENT_BF16}, {"F16", 16, DT_F16, ELEMENT_FLOAT},
+    {"I32", 32, DT_I32, ELEMENT_INT},    {"I64", 64, DT_I64, ELEMENT_INT},
+    {"I16", 16, -1, ELEMENT_INT},        {"I8", 8, -1, ELEMENT_INT},
+    {"U64", 64, -1, ELEMENT_UINT},       {"U32", 32, -1, ELEMENT_UINT},
+    {"U16", 16, -1, ELEMENT_UINT},       {"U8", 8, -1, ELEMENT_UINT},
+    {"BOOL", 8, -1, ELEMENT_UINT},       {"C64", 64, -1, ELEMENT_OTHER},
+    {"F8_E5M2", 8, -1, ELEMENT_OTHER},   {"F8_E4M3", 8, -1, ELEMENT_OTHER},
+    {"F8_E8M0", 8, -1, ELEMENT_OTHER},   {"F8_E4M3FNUZ", 8, -1, ELEMENT_OTHER},
+    {"F4", 4, -1, ELEMENT_OTHER},        {"F8_E5M2FNUZ", 8, -1, ELEMENT_OTHER},
+    {"F6_E2M3", 6, -1, ELEMENT_OTHER},   {"F6_E3M2", 6, -1, ELEMENT_OTHER},
+};
+
+const ElementRow *element_row(const char *name) {
+    for (int i = 0; i < ARRAY_LEN(rows); i++)
+        if (!strcmp(rows[i].name, name)) return &rows[i];
+    return NULL;
+}
+
+const char *element_name(DType t) {
+    for (int i = 0; i < ARRAY_LEN(rows); i++)
+        if (rows[i].dtype == (int)t) return rows[i].name;
+    die("type %d", (int)t);
+}
+
 bool element_type_named(const char *name, ElementType *out) {
-    static const struct {
-        const char *name;
-        ElementType type;
-    } types[] = {
-        {"F64", {ELEMENT_FLOAT, 8}}, {"F32", {ELEMENT_FLOAT, 4}},
-        {"F16", {ELEMENT_FLOAT, 2}}, {"BF16", {ELEMENT_BF16, 2}},
-        {"I64", {ELEMENT_INT, 8}},   {"I32", {ELEMENT_INT, 4}},
-        {"I16", {ELEMENT_INT, 2}},   {"I8", {ELEMENT_INT, 1}},
-        {"U64", {ELEMENT_UINT, 8}},  {"U32", {ELEMENT_UINT, 4}},
-        {"U16", {ELEMENT_UINT, 2}},  {"U8", {ELEMENT_UINT, 1}},
-        {"BOOL", {ELEMENT_UINT, 1}},
-    };
-    for (int i = 0; i < ARRAY_LEN(types); i++) {
-        if (strcmp(types[i].name, name)) continue;
-        *out = types[i].type;
-        return true;
-    }
-    return false;
+    const ElementRow *row = element_row(name);
+    if (!row || row->kind == ELEMENT_OTHER) return false;
+    *out = (ElementType){row->kind, row->bits / 8};
+    return true;
 }
 
 static uint64_t bits_at(ElementType t, const void *p) {

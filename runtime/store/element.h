@@ -8,8 +8,19 @@ typedef enum ElementKind {
     ELEMENT_FLOAT,
     ELEMENT_BF16,
     ELEMENT_INT,
-    ELEMENT_UINT
+    ELEMENT_UINT,
+    ELEMENT_OTHER /* no plain number of whole bytes */
 } ElementKind;
+
+/* A type of the safetensors format. */
+typedef struct ElementRow {
+    const char *name; /* "F16" */
+    int bits, dtype;  /* a DType, or -1: none of ours */
+    ElementKind kind;
+} ElementRow;
+/* By name; NULL: the format has no such type. */
+const ElementRow *element_row(const char *name);
+const char *element_name(DType t);
 
 typedef struct ElementType {
     ElementKind kind;

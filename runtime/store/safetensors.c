@@ -4,31 +4,10 @@
  * rank above 8 and names with a zero byte are refused, duplicate keys always are. */
 #include "runtime/store/safetensors.h"
 #include "base/json.h"
+#include "runtime/store/element.h"
 #include <stdlib.h>
 
 #define NEAREST_LIMIT 4096
-
-typedef struct FileType {
-    const char *name;
-    int bits, dtype;
-} FileType;
-
-static const FileType types[] = {
-    {"F32", 32, DT_F32},    {"F64", 64, DT_F64}, {"BF16", 16, DT_BF16},
-    {"I32", 32, DT_I32},    {"I64", 64, DT_I64}, {"F16", 16, DT_F16},
-    {"BOOL", 8, -1},        {"U8", 8, -1},       {"I8", 8, -1},
-    {"I16", 16, -1},        {"U16", 16, -1},     {"U32", 32, -1},
-    {"U64", 64, -1},        {"C64", 64, -1},     {"F8_E5M2", 8, -1},
-    {"F8_E4M3", 8, -1},     {"F8_E8M0", 8, -1},  {"F8_E4M3FNUZ", 8, -1},
-    {"F8_E5M2FNUZ", 8, -1}, {"F4", 4, -1},       {"F6_E2M3", 6, -1},
-    {"F6_E3M2", 6, -1},
-};
-
-int safetensors_dtype(const char *type_name) {
-    for (int i = 0; i < ARRAY_LEN(types); i++)
-        if (!strcmp(types[i].name, type_name)) return types[i].dtype;
-    die("type %s", type_name);
-}
 
 /* The header. */
 
@@ -62,14 +41,13 @@ static bool natural(const Json *v, uint64_t *out) {
 static const char *read_type(Arena *mem, const Json *v, SafeTensor *t, int *bits) {
     const char *name = plain_string(v);
     if (!name) return "has no dtype that is a string";
-    for (int i = 0; i < ARRAY_LEN(types); i++) {
-        if (strcmp(types[i].name, name)) continue;
-        t->type_name = types[i].name;
-        t->dtype = types[i].dtype;
-        *bits = types[i].bits;
-        return NULL;
-    }
-    return arena_printf(mem, "has dtype '%.40s', which is none of the format", name);
+    const ElementRow *row = element_row(name);
+    if (!row)
+        return arena_printf(mem, "has dtype '%.40s', which is none of the format", name);
+    t->type_name = row->name;
+    t->dtype = row->dtype;
+    *bits = row->bits;
+    return NULL;
 }
 
 static const char *read_shape(const Json *v, int bits, SafeTensor *t) {

@@ -62,8 +62,6 @@ const char *safetensors_try(Arena *mem, const char *name, const void *bytes, siz
 
 /* Makes by_name of t[n]. */
 void safetensors_sort(Arena *mem, Safetensors *s);
-/* The DType of a type of the format, by its name; -1 when it is not one of ours. */
-int safetensors_dtype(const char *type_name);
 
 /* By name; NULL when missing. The second fails and names the nearest one. O(log n). */
 const SafeTensor *safetensors_find(const Safetensors *s, const char *name);

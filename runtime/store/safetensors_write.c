@@ -1,15 +1,9 @@
 /* safetensors_write.c - writing safetensors; see safetensors.h. */
-#define _GNU_SOURCE
 #include "base/json.h"
+#include "runtime/store/element.h"
 #include "runtime/store/safetensors.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-static const char *const type_names[DT_COUNT] = {
-    [DT_F32] = "F32", [DT_F64] = "F64", [DT_BF16] = "BF16",
-    [DT_F16] = "F16", [DT_I32] = "I32", [DT_I64] = "I64"};
 
 static bool tensor_bytes(const SafeTensor *t, uint64_t *bytes) {
     if (t->dtype < 0 || t->dtype >= DT_COUNT) return false;
@@ -50,7 +44,7 @@ static bool sort_slots(Slot *slot, const SafeTensor *t, int n) {
 static void add_entry(Text *json, const SafeTensor *t, uint64_t begin, uint64_t end) {
     text_add(json, ",");
     json_write_string(json, t->name);
-    text_add(json, ":{\"dtype\":\"%s\",\"shape\":[", type_names[t->dtype]);
+    text_add(json, ":{\"dtype\":\"%s\",\"shape\":[", element_name((DType)t->dtype));
     text_add_ints(json, ",", t->dim, t->rank);
     text_add(json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
              (unsigned long long)end);
@@ -98,21 +92,6 @@ static int write_file(int fd, const SafeLayout *layout, const SafeTensor *t, int
         const void *data = source ? source(context, at) : t[at].data;
         error = !data && bytes ? EIO : fd_write(fd, data, bytes);
     }
-    if (!error && fsync(fd) != 0) error = errno;
-    return error;
-}
-
-static int sync_folder_of(const char *path) {
-    char folder[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + 1 : 1;
-    if (n >= sizeof folder) return ENAMETOOLONG;
-    memcpy(folder, slash ? path : ".", n);
-    folder[n] = 0;
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return errno;
-    int error = fsync(fd) == 0 ? 0 : errno;
-    close(fd);
     return error;
 }
 
@@ -121,17 +100,11 @@ static int write_atomic(Arena *mem, const char *path, const SafeTensor *t, int n
     SafeLayout layout;
     int error = safetensors_layout(mem, t, n, &layout);
     if (error) return error;
-    const char *tmp = arena_printf(mem, "%s.tmp", path);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0) return errno;
-    error = write_file(fd, &layout, t, n, source, context);
-    if (close(fd) != 0 && !error) error = errno;
-    if (!error && rename(tmp, path) != 0) error = errno;
-    if (error) {
-        unlink(tmp);
-        return error;
-    }
-    return sync_folder_of(path);
+    Aside a;
+    error = aside_open(&a, path, arena_printf(mem, "%s.tmp", path));
+    if (error) return error;
+    error = aside_close(&a, write_file(a.fd, &layout, t, n, source, context));
+    return error ? error : aside_publish(&a);
 }
 
 int safetensors_write(const char *path, const SafeTensor *t, int n, SafeSource source,

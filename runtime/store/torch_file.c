@@ -1,5 +1,6 @@
 /* torch_file.c - see torch_file.h. */
 #include "runtime/store/torch_file.h"
+#include "runtime/store/element.h"
 #include "runtime/store/torch_pickle.h"
 #include "runtime/store/zip_stored.h"
 
@@ -92,7 +93,7 @@ static const char *read_tensor(TorchFile *f, const TorchTensor *t, SafeTensor *o
     const char *wrong = check_inside(t, &count);
     if (wrong) return wrong;
     *out = (SafeTensor){.name = t->name,
-                        .dtype = safetensors_dtype(t->type_name),
+                        .dtype = element_row(t->type_name)->dtype,
                         .rank = t->rank,
                         .type_name = t->type_name,
                         .data = e->data,

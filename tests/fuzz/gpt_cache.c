@@ -21,8 +21,9 @@ static void walk(const GptIndexSpec *s, const GptIndex *x) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n) {
-    static const char key[33] = "00000000000000000000000000000000";
-    GptIndexSpec s = {"fuzz", (const unsigned char *)lengths, 1, 5, 4, 3, 1, 1234};
+    static const char key[HASH_HEX_BYTES] = "00000000000000000000000000000000";
+    IndexedTable t = {.lengths = (const unsigned char *)lengths};
+    GptIndexSpec s = {"fuzz", &t, 1, 5, 4, 3, 1, 1234};
     const char *why;
     GptIndex x;
     if (prepared_check(input, n, key, &why) < 0) check(why[0]);

@@ -1,6 +1,6 @@
 /* idx.c - the .idx reader on arbitrary bytes. The first 4 bytes are the size of the .bin;
  * the rest is the .idx, with or without a good header before it. */
-#include "runtime/data/data.h"
+#include "runtime/data/indexed.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n);
@@ -9,17 +9,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n);
 static void walk(const IndexedTable *t, uint64_t bin_bytes) {
     uint64_t end = 0;
     for (int64_t i = 0; i < t->sequences; i++) {
-        int32_t length;
-        int64_t pointer;
-        memcpy(&length, t->lengths + 4 * i, sizeof length);
-        memcpy(&pointer, t->pointers + 8 * i, sizeof pointer);
+        int64_t length = indexed_length(t, i), pointer = i64_at(t->pointers, i);
         check(length >= 0 && (uint64_t)pointer == end);
         end += (uint64_t)length * (uint64_t)t->token_bytes;
     }
     check(end == bin_bytes);
     for (int64_t i = 0, before = 0; i <= t->documents; i++) {
-        int64_t at;
-        memcpy(&at, t->doc_index + 8 * i, sizeof at);
+        int64_t at = i64_at(t->doc_index, i);
         check(at >= before && at <= t->sequences);
         before = at;
     }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 TEST(numbers_for_people) {
     static const struct {
@@ -76,6 +78,12 @@ TEST(files_are_written_together) {
     EXPECT_STR(file_read(mem, file[1].path, 100, &n, EXIT_DATA), "two");
     EXPECT(!file_exists(arena_printf(mem, "%s.tmp", file[0].path)));
     EXPECT(!file_exists(arena_printf(mem, "%s.tmp", file[1].path)));
+    EXPECT_INT(symlink("a", arena_printf(mem, "%s.tmp", file[1].path)), 0);
+    EXPECT_FAIL(files_write(file, 2, EXIT_DATA), EXIT_DATA, "/b: Too many levels");
+    struct stat link; /* which is not ours to remove */
+    EXPECT_INT(lstat(arena_printf(mem, "%s.tmp", file[1].path), &link), 0);
+    EXPECT(!file_exists(arena_printf(mem, "%s.tmp", file[0].path)));
+    EXPECT_INT(unlink(arena_printf(mem, "%s.tmp", file[1].path)), 0);
     files_write(file, 2, EXIT_DATA);
     EXPECT_STR(file_read(mem, file[1].path, 100, &n, EXIT_DATA), "new");
     arena_free(mem);

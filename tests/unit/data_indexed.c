@@ -1,6 +1,7 @@
 /* data_indexed.c - pairs of .bin and .idx as Megatron-LM writes them: types, bad tokens,
  * damage. */
 #include "data_files.h"
+#include "runtime/data/indexed.h"
 #include <math.h>
 #include <unistd.h>
 

@@ -58,14 +58,9 @@ static void expect_index(const Json *want, const DataGptSpec *gpt, const char *p
     int64_t bound[4];
     indexed_file_open(mem, &file, path);
     gpt_split(gpt->split, file.table.sequences, bound);
-    GptIndexSpec s = {path,
-                      file.table.lengths,
-                      bound[gpt->which],
-                      bound[gpt->which + 1],
-                      seq,
-                      gpt->samples,
-                      1,
-                      (uint32_t)seed};
+    GptIndexSpec s = {
+        path,         &file.table, bound[gpt->which], bound[gpt->which + 1], seq,
+        gpt->samples, 1,           (uint32_t)seed};
     gpt_index_build(mem, &s, &x);
     EXPECT(x.samples == json_i64(json_need(want, "samples_available"), 0, 1 << 30));
     EXPECT(x.documents == json_i64(json_need(want, "document_index_len"), 0, 1 << 30));

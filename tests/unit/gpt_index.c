@@ -95,18 +95,18 @@ TEST(blends) {
 
 static GptIndexSpec spec_of(const int32_t *lengths, int64_t n, int64_t seq,
                             int64_t samples) {
-    return (GptIndexSpec){"test", (const unsigned char *)lengths, 0, n, seq, samples, 1,
-                          1234};
+    IndexedTable *t = NEW(mem, IndexedTable);
+    t->lengths = (const unsigned char *)lengths;
+    return (GptIndexSpec){"test", t, 0, n, seq, samples, 1, 1234};
 }
 
 /* Every sample has seq + 1 tokens and begins where the one before ended. */
 static void expect_sound(const GptIndexSpec *s, const GptIndex *x) {
-    const int32_t *length = (const int32_t *)s->lengths;
     char *seen = arena_alloc(mem, (size_t)x->samples);
     for (int64_t i = 0; i < x->samples; i++) {
         int64_t place = x->sample[2 * i], offset = x->sample[2 * i + 1], n = 0;
         for (; place < x->sample[2 * i + 2]; place++, offset = 0)
-            n += length[x->document[place]] - offset;
+            n += indexed_length(s->table, x->document[place]) - offset;
         n += x->sample[2 * i + 3] - offset;
         EXPECT_INT(n, s->seq);
         EXPECT(x->shuffle[i] < x->samples && !seen[x->shuffle[i]]++);

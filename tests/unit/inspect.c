@@ -246,7 +246,7 @@ static void seal_again(Arena *mem, const char *folder, const char *name) {
 
 TEST(inspect_a_checksum_with_more_digits) {
     Arena *mem = arena_new();
-    char *dir = temp("ckpt"), *folder = temp("ckpt/step_00000005"), seal[33];
+    char *dir = temp("ckpt"), *folder = temp("ckpt/step_00000005"), seal[HASH_HEX_BYTES];
     const char *path = path_join(mem, folder, "manifest.json"), *text;
     EXPECT(dir_make(dir) == 0);
     save_parts(mem, dir);

@@ -4,6 +4,8 @@
 #include "frontend/launch/launch.h"
 #include "frontend/launch/launch_parts.h"
 
+#include <malloc.h>
+
 static char *heard; /* what went on to the terminal */
 static int result;
 
@@ -57,6 +59,20 @@ TEST(a_rank_that_the_kernel_killed) {
     EXPECT_PART(heard, "if nobody sent the signal, the kernel may have");
     hear(NOTICED("2", "11"), 100, 139, 1, 0);
     EXPECT(!strstr(heard, "kernel"));
+}
+
+/* Marks that are no reports of failures, without end. */
+TEST(repeated_marks_take_no_memory) {
+    static const char *const line[] = {LAUNCH_REPORT_MARK "{\"rank\": 1, \"pid\": 7}\n",
+                                       LAUNCH_REPORT_MARK "broken\n",
+                                       LAUNCH_REPORT_MARK "{\"rank\": 9, \"code\": 3}\n"};
+    FILE *out = fopen("/dev/null", "w");
+    LaunchReport *r = launch_report_new(mem(), out, 4, "here", false);
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < 30000; i++)
+        launch_report_take(r, line[i % 3], strlen(line[i % 3]));
+    EXPECT(mallinfo2().uordblks < before + (1 << 18));
+    fclose(out);
 }
 
 TEST(the_first_report_counts) {

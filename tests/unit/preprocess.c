@@ -202,6 +202,10 @@ TEST(preprocess_line_too_long) {
     RUN("--input", plain, "--output-prefix", temp("q"), BYTES);
     refused(EXIT_DATA, "--text-documents blank-line or line");
     nothing_left(temp("q"));
+    text[32 << 20] = '\n'; /* the line end does not count */
+    put(in, text, (32 << 20) + 1);
+    RUN("--input", in, "--output-prefix", temp("q"), BYTES);
+    says("in.jsonl:1:9: string without a closing quote");
 }
 
 TEST(preprocess_damaged_packing) {

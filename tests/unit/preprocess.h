@@ -4,7 +4,7 @@
 #define STATOR_TESTS_PREPROCESS_H
 #include "../test.h"
 #include "frontend/config/commands.h"
-#include "runtime/data/data.h"
+#include "runtime/data/indexed.h"
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -119,11 +119,9 @@ static char *shown(const char *prefix) {
     Text out = text_new(mem);
     EXPECT_INT(t.token_bytes, 2);
     for (int64_t d = 0, s = 0, at = 0; d < t.documents; d++) {
-        int64_t end;
-        memcpy(&end, t.doc_index + 8 * (d + 1), 8);
+        int64_t end = i64_at(t.doc_index, d + 1);
         for (; s < end; s++) {
-            int32_t length;
-            memcpy(&length, t.lengths + 4 * s, 4);
+            int64_t length = indexed_length(&t, s);
             for (int i = 0; i < length; i++, at += 2) text_add(&out, "%c", bin[at]);
             text_add(&out, "|");
         }

@@ -92,7 +92,7 @@ TEST(a_search_that_was_stopped_goes_on) {
 static void rewrite(Arena *mem, const char *path, const char *from, const char *to) {
     size_t n;
     char *text = file_read(mem, path, 1 << 24, &n, EXIT_DATA);
-    char *rest = strchr(text, '\n') + 1, sum[33];
+    char *rest = strchr(text, '\n') + 1, sum[HASH_HEX_BYTES];
     EXPECT_INT(strlen(from), strlen(to));
     int found = 0;
     for (char *p = rest; (p = strstr(p, from)); p += strlen(to)) {
@@ -101,7 +101,7 @@ static void rewrite(Arena *mem, const char *path, const char *from, const char *
     }
     EXPECT(found > 0);
     hash_hex(rest, n - (size_t)(rest - text), sum);
-    memcpy(rest - 33, sum, 32);
+    memcpy(rest - HASH_HEX_BYTES, sum, HASH_HEX_BYTES - 1);
     EXPECT_INT(file_write_atomic(path, text, n), 0);
 }
 

@@ -353,7 +353,8 @@ TEST_LIMIT(a_checkpoint_without_counts, 120) {
     char *at = strstr(text, counts);
     EXPECT(at);
     memmove(at, at + strlen(counts), strlen(at + strlen(counts)) + 1);
-    char *end = strrchr(text, ',') + 2, seal[33]; /* what the checksum is of */
+    char *end = strrchr(text, ',') + 2,
+         seal[HASH_HEX_BYTES]; /* what the checksum is of */
     hash_hex(text, (size_t)(end - text), seal);
     *end = 0;
     write_text(path, arena_printf(mem(), "%s\"xxh3\": \"%s\"\n}\n", text, seal));

@@ -116,6 +116,27 @@ TEST(loose_lines) {
                 "line 1, column 1: key 'text': a sample");
 }
 
+/* A file of n zero bytes. */
+static char *zeros(const char *name, int64_t n) {
+    char *path = put(name, "");
+    EXPECT(truncate(path, n) == 0);
+    return path;
+}
+
+TEST(blank_and_long_lines_as_preprocess_has_them) {
+    DataGptSpec gpt = plain();
+    char *path =
+        put("blank.json", "{\"text\": \"ab\"}\n \t\v\f\r\n\f\n{\"text\": \"cd\"}\n");
+    Data *d = open_web(path, &gpt, 4);
+    EXPECT_INT(d->samples, 2);
+    data_close(d);
+    int64_t longest = 32 << 20;
+    EXPECT_FAIL(open_web(zeros("long.json", longest), &gpt, 4), EXIT_DATA,
+                "line 1, column 1: an object {...} expected");
+    EXPECT_FAIL(open_web(zeros("long.json", longest + 1), &gpt, 4), EXIT_DATA,
+                "line 1, column 1: longer than 32 MiB");
+}
+
 TEST(byte_order_mark_is_no_text) {
     char *path =
         put("mark.json", "\xEF\xBB\xBF{\"text\": \"abc\"}\n{\"text\": \"de\"}\n");
