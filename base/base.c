@@ -199,6 +199,7 @@ void text_add_word(Text *t, const char *word) {
 void (*exit_hook)(int code);
 bool (*failure_hook)(int code, const char *message);
 static _Thread_local SourcePos failing_at;
+static _Thread_local const char *failing_about;
 
 void catch_begin(Catch *c) {
     c->code = 0;
@@ -252,7 +253,9 @@ static _Noreturn void leave(int code, const char *said) {
         catch_top = c->outer;
         c->code = code;
         c->at = failing_at;
+        c->about = failing_about;
         failing_at = (SourcePos){0};
+        failing_about = NULL;
         snprintf(c->message, sizeof c->message, "%s", message);
         while (c->scratch) arena_free(c->scratch);
         longjmp(c->jump, 1);
@@ -266,19 +269,34 @@ _Noreturn void fail_again(int code, const char *message) {
     leave(code, message);
 }
 
+_Noreturn void catch_again(const Catch *c) {
+    failing_about = c->about;
+    leave(c->code, c->message);
+}
+
 _Noreturn void catch_fail_at(const Catch *c, SourcePos at) {
     if (c->at.line || !at.line) fail_again(c->code, c->message);
     fail_at(c->code, at, NULL, "%s", catch_text(c));
 }
 
-_Noreturn void fail(int code, const char *fmt, ...) {
+static _Noreturn void fail_with(int code, const char *fmt, va_list ap) {
     char message[3072], whole[3200];
-    va_list ap;
-    va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
     snprintf(whole, sizeof whole, "%s%s", failure_prefix, message);
     leave(code, make_printable(whole, LINES_INDENTED));
+}
+
+_Noreturn void fail(int code, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fail_with(code, fmt, ap);
+}
+
+_Noreturn void fail_about(const char *what, int code, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    failing_about = what;
+    fail_with(code, fmt, ap);
 }
 
 /* The text of line `line`, without its end, cut to fit `out`. */

@@ -149,6 +149,9 @@ typedef struct SourcePos {
  * file:line:col, the line with a caret, and `hint` (may be NULL):
  * what to write instead. */
 _Noreturn void fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same of one of the values that a function got: `what` is its name there, for a Catch. */
+_Noreturn void fail_about(const char *what, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 _Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -182,7 +185,8 @@ typedef struct Catch {
     jmp_buf jump;
     int code;
     char message[8192];
-    SourcePos at; /* set by fail_at; zeros after fail */
+    SourcePos at;      /* set by fail_at; zeros after fail */
+    const char *about; /* set by fail_about; else NULL */
     struct Catch *outer;
     Arena *scratch; /* to be freed by a failure */
 } Catch;
@@ -192,6 +196,8 @@ void catch_begin(Catch *c);
 void catch_end(Catch *c);
 #define CATCH(c) (catch_begin(&(c)), setjmp((c).jump) == 0)
 
+/* Fails again with what was caught, and what that is about. */
+_Noreturn void catch_again(const Catch *c);
 /* Fails again, at this place if the failure named none of its own. */
 _Noreturn void catch_fail_at(const Catch *c, SourcePos at);
 

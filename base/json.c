@@ -314,7 +314,7 @@ static _Noreturn void wrong_kind(const Json *v, const char *wanted) {
 
 const Json *json_get(const Json *v, const char *key) {
     size_t length = strlen(key);
-    if (v->kind != JSON_OBJECT || length > UINT32_MAX) return NULL;
+    if (!v || v->kind != JSON_OBJECT || length > UINT32_MAX) return NULL;
     Json want = {.key = key, .key_length = (uint32_t)length};
     const Json *at = &want, **found = bsearch(&at, v->by_key, (size_t)v->n,
                                               sizeof *v->by_key, compare_keys);

@@ -47,7 +47,7 @@ const Json *json_parse_line(Arena *mem, const char *name, int line, const char *
 /* The same for a file. */
 const Json *json_read(Arena *mem, const char *path, uint64_t max_bytes, int code);
 
-/* Member of an object, or NULL when there is none (or v is no object). O(log n). */
+/* Member of an object, or NULL when there is none (or v is NULL or no object). O(log n). */
 const Json *json_get(const Json *v, const char *key);
 /* Member that must be there. */
 const Json *json_need(const Json *v, const char *key);
@@ -61,7 +61,8 @@ bool json_bool(const Json *v);
 const char *json_string(const Json *v);
 void json_want(const Json *v, JsonKind kind); /* JSON_ARRAY or JSON_OBJECT, say */
 
-/* The same for an optional member: `otherwise` when it is missing or null. */
+/* The same for an optional member: `otherwise` when it is missing or null, or v is NULL or no
+ * object. */
 int64_t json_get_i64(const Json *v, const char *key, int64_t low, int64_t high,
                      int64_t otherwise);
 double json_get_f64(const Json *v, const char *key, double otherwise);

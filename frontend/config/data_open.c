@@ -242,15 +242,14 @@ static bool names_path(const char *text, const char *path) {
     return (at == text || at[-1] == ' ') && (!after || strchr(" /:,", after));
 }
 
-/* The key that a failure begins with or whose file it names; else that of the data. */
-static const char *key_of_failure(const Config *cfg, DataSplit which, const char *said) {
+/* The key that a failure is about or whose file it names; else that of the data. */
+static const char *key_of_failure(const Config *cfg, DataSplit which, const Catch *c) {
     static const char *const files[] = {LOADER "data_cache_path", LOADER "tokenizer_file",
                                         LOADER "vocab_file", LOADER "merge_file"};
-    if (!strncmp(said, "num_samples", 11)) return LOADER "num_samples";
-    if (!strncmp(said, "seed", 4)) return "seed";
+    if (c->about) return !strcmp(c->about, "seed") ? "seed" : LOADER "num_samples";
     for (int i = 0; i < ARRAY_LEN(files); i++) {
         const char *file = config_value(cfg, cfg->state->mem, files[i]);
-        if (names_path(said, file)) return files[i];
+        if (names_path(catch_text(c), file)) return files[i];
     }
     DataPlace place = data_place(cfg, which);
     return place.paths.n > 0 ? place.path_key : place.dir_key;
@@ -259,8 +258,7 @@ static const char *key_of_failure(const Config *cfg, DataSplit which, const char
 static Data *open_at_key(Arena *mem, const Config *cfg, DataSplit which,
                          const DataSpec *spec) {
     Catch c;
-    if (!CATCH(c))
-        catch_fail_at(&c, config_where(cfg, key_of_failure(cfg, which, catch_text(&c))));
+    if (!CATCH(c)) catch_fail_at(&c, config_where(cfg, key_of_failure(cfg, which, &c)));
     Data *d = data_open(mem, spec);
     catch_end(&c);
     return d;

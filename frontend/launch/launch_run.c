@@ -1,5 +1,6 @@
 /* launch_run.c - starts mpirun, passes signals on, and sees to it that nothing is left. */
 #define _GNU_SOURCE
+#include "frontend/config/commands.h"
 #include "frontend/launch/launch_parts.h"
 #include <dirent.h>
 #include <errno.h>
@@ -295,5 +296,7 @@ int launch_run(Arena *mem, const LaunchOptions *o, const ThisHost *m, const Plac
     int code = launch_report_end(r.report, r.status, kills, r.stopped);
     if (!r.lost) return code;
     fprintf(stderr, "stator: error: cannot write to stdout: %s\n", strerror(r.lost));
-    return code && code != 128 + SIGPIPE ? code : EXIT_DATA;
+    /* No signal: who starts stopped runs again would do so for ever. */
+    bool saved = code == EXIT_SIGNALLED && r.stopped == SIGPIPE;
+    return code && code != 128 + SIGPIPE && !saved ? code : EXIT_DATA;
 }

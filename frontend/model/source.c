@@ -21,9 +21,7 @@ static void read_state(Arena *mem, Source *s, const char *folder, const Manifest
              "checkpoint %s has format version %lld; this stator reads "
              "up to %d: use the newer one that wrote it",
              folder, (long long)m->version, CKPT_VERSION);
-    const char *text = m->state_json;
-    const Json *state =
-        json_parse(mem, name, text, strlen(text), 16u << 20, EXIT_CHECKPOINT);
+    const Json *state = ckpt_state_parse(mem, name, m->state_json);
     const Json *model = json_get(state, "model");
     s->module = json_get_string(state, "module", NULL);
     if (!s->module && (!model || model->kind != JSON_OBJECT))

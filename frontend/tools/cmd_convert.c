@@ -172,8 +172,8 @@ static void to_hf(Convert *c) {
     if (why) fail(EXIT_CONFIG, "%s is no model of Hugging Face's: %s", c->from, why);
     const char *folder = load_weights(c);
     weights_save_hf(c->out, &c->source.spec, c->entry, weight_at, c, c->type);
-    if (c->force) safetensors_remove_shards(c->out);
     check_hf(c);
+    if (c->force) safetensors_remove_shards(c->out); /* may be all there was */
     keep_tokenizer(c);
     printf(
         "%s: config.json, generation_config.json%s%s and model.safetensors of %s; read "

@@ -134,8 +134,7 @@ static char *on_a_line(char *json) {
 }
 
 static void say_state(Arena *mem, const char *state_json) {
-    const Json *state = json_parse(mem, "state", state_json, strlen(state_json), 16 << 20,
-                                   EXIT_CHECKPOINT);
+    const Json *state = ckpt_state_parse(mem, "state", state_json);
     for (const Json *e = state->first; e; e = e->next)
         printf("  %-12s %.400s\n", make_printable(arena_strdup(mem, e->key), LINES_NONE),
                make_printable(on_a_line(json_raw(mem, e)), LINES_NONE));

@@ -40,11 +40,11 @@ static void nothing_to_do(Train *t) {
 }
 
 static int finish(Train *t) {
-    report_plot(t);
+    bool drawn = report_plot(t);
     if (t->job.cfg->dump[0]) dump_write(t);
     close_metrics(t);
     predict_end(t);
-    report_end(t);
+    report_end(t, drawn);
     if (!saves(t) || t->saved_step == t->step) return 0;
     if (comm_rank() == 0)
         fprintf(stderr, "stator: error: the final weights are not saved (see the warning "
@@ -62,6 +62,7 @@ static void mend_latest(const Train *t, const char *folder, int64_t step) {
 /* From here on what is in the folder is of this run. */
 static void take_folder(Train *t) {
     const char *best = path_join(t->mem, t->run_dir, RUN_BEST);
+    if (comm_rank() == 0) ckpt_remove_leftovers(t->mem, t->ckpt_dir);
     aside_move_others(t);
     best_start(t);
     if (comm_rank() == 0) {
@@ -82,8 +83,10 @@ int cmd_train(int argc, char **argv) {
     watch_task("start of the run", -1, false);
     train_plan(&t, argc, argv);
     report_open(&t);
-    report_header(&t);
+    bool late = t.steps_open; /* what the header says of them is known later */
+    if (!late) report_header(&t);
     train_state_start(&t);
+    if (late) report_header(&t);
     take_folder(&t);
     valid_start(&t);
     sample_start(&t);
@@ -104,8 +107,8 @@ int cmd_train(int argc, char **argv) {
     if (t.probe) program_free(t.probe);
     program_free(t.program);
     if (t.log) fclose(t.log);
+    aside_unlock_checkpoints(&t);
     if (t.lock_fd >= 0) close(t.lock_fd);
-    if (t.ckpt_lock_fd >= 0) close(t.ckpt_lock_fd);
     if (code && comm_rank() == 0) launch_say_end(code);
     arena_free(t.mem);
     comm_end();

@@ -17,14 +17,17 @@ bool folder_gone(int fd, const char *path) {
 
 int folder_lock(const char *path, int other, const char *way_out) {
     if (other >= 0 && !folder_gone(other, path)) return -1;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) fail(EXIT_DATA, "cannot open the folder %s: %s", path, strerror(errno));
-    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
-        if (errno != EWOULDBLOCK && errno != EINTR) return fd;
-        if (i == ATTEMPTS)
-            fail(EXIT_CONFIG, "another stator train is writing to %s; give another %s",
-                 path, way_out);
-        usleep(WAIT_MICROSECONDS);
+    for (int i = 0; i <= ATTEMPTS; i++) {
+        if (i) usleep(WAIT_MICROSECONDS);
+        dir_make(path); /* who had the lock may have removed it */
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0)
+            fail(EXIT_DATA, "cannot open the folder %s: %s", path, strerror(errno));
+        int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+        if (!error && folder_gone(fd, path)) error = EWOULDBLOCK;
+        if (error != EWOULDBLOCK && error != EINTR) return fd;
+        close(fd);
     }
-    return fd;
+    fail(EXIT_CONFIG, "another stator train is writing to %s; give another %s", path,
+         way_out);
 }

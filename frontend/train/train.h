@@ -43,7 +43,8 @@ typedef struct Train {
 
     /* the work */
     Data *data;
-    int64_t steps; /* of the whole run */
+    int64_t steps;   /* of the whole run */
+    bool steps_open; /* until the checkpoint is loaded that the run goes on from */
     RateSchedule schedule;
     WeightDecay decay;
     bool scales_loss; /* compute_dtype is float16 */
@@ -92,6 +93,7 @@ typedef struct Train {
     const char *plan_json;     /* on rank 0, what report_plan made */
     char data_print[33];       /* on rank 0, see data_fingerprint */
     int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
+    bool made_ckpt_dir;        /* for checkpoints, by this process */
     bool folder_gone;          /* said already */
     FILE *log;
     Metrics *metrics;         /* NULL: not rank 0 */
@@ -144,8 +146,10 @@ const char *train_state_not_finite(const Train *t);
 bool train_divides_by_zero(const Train *t);
 
 /* train_aside.c: what other runs left in the folders of this one; all of it on rank 0. */
-/* Keeps other runs from writing to the folder of checkpoints; makes it, if any are saved. */
+/* Makes the folder of checkpoints, which a signal may ask for, and keeps other runs from writing
+ * there; unlocking removes it if it was made and has got none. */
 void aside_lock_checkpoints(Train *t);
+void aside_unlock_checkpoints(Train *t);
 /* A file or folder of an earlier run gets another name. */
 void aside_move(const Train *t, const char *path);
 /* Of a run that goes on from a checkpoint in its folder, those of later steps, which would be
@@ -164,8 +168,10 @@ bool train_key_changed(const Train *t, const struct Json *s, const char *path);
 /* train_go_on.c: the run goes on with the sample behind those that the state of a checkpoint
  * says were used, whatever the size of a step is now. On all ranks. */
 void train_go_on_with_data(Train *t, const struct Json *s);
-/* train_schedules.c: of the learning rate and the weight decay, for t->steps steps. */
+/* train_schedules.c: of the learning rate and the weight decay, for t->steps steps; then fails
+ * with EXIT_CONFIG where they are none, and may have a note. */
 void train_choose_schedules(Train *t);
+void train_check_schedules(const Train *t);
 
 /* train_strategy.c: the configuration of the command, the same on all ranks; with parallel_mode 2
  * its strategy is what rank 0 finds, or that of the run which is gone on with. Sets the folders
@@ -300,11 +306,12 @@ void report_keep(const Train *t);
  * before the program has its own. */
 void report_plan(Train *t);
 void report_header(Train *t); /* measures peak_flops */
-/* The loss curve: what an earlier process of the run left, one more point, the picture. */
+/* The loss curve: what an earlier process of the run left, one more point, the picture, which is
+ * on rank 0 unless that is told. */
 void report_read_curve(Train *t);
 void report_point(Train *t, double loss);
-void report_plot(const Train *t);
-void report_end(const Train *t);
+bool report_plot(const Train *t);
+void report_end(const Train *t, bool drawn);
 /* A line on the terminal and in logs/rank_0.log. */
 void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

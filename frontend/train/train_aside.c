@@ -15,12 +15,16 @@
 /* A folder that cannot be made is said when it is saved to. */
 void aside_lock_checkpoints(Train *t) {
     if (comm_rank() != 0) return;
-    if (t->ckpt_lock_fd >= 0) close(t->ckpt_lock_fd);
-    t->ckpt_lock_fd = -1;
-    if (t->job.cfg->checkpoint_save_checkpoint_steps > 0) dir_make(t->ckpt_dir);
-    if (!file_exists(t->ckpt_dir)) return;
+    t->made_ckpt_dir = !file_exists(t->ckpt_dir);
+    if (dir_make(t->ckpt_dir) && t->made_ckpt_dir) return;
     t->ckpt_lock_fd =
         folder_lock(t->ckpt_dir, t->lock_fd, "--callbacks.CheckpointMonitor.directory");
+}
+
+void aside_unlock_checkpoints(Train *t) {
+    if (t->ckpt_lock_fd < 0) return;
+    if (t->made_ckpt_dir) rmdir(t->ckpt_dir);
+    close(t->ckpt_lock_fd);
 }
 
 static const char *name_aside(const Train *t, const char *path) {

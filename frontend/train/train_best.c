@@ -28,9 +28,7 @@ static const Json *state_at(const Train *t, int64_t step) {
     ckpt_name(step, name);
     if (manifest_read(t->mem, path_join(t->mem, best_folder(t), name), &m)) return NULL;
     if (m.version > CKPT_VERSION) return NULL;
-    size_t n = strlen(m.state_json);
-    return json_parse(t->mem, "state of the best checkpoint", m.state_json, n,
-                      (uint64_t)n + 1, EXIT_CHECKPOINT);
+    return ckpt_state_parse(t->mem, "state of the best checkpoint", m.state_json);
 }
 
 /* Checkpoints of an older format leave it to the points of validation. */

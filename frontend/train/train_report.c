@@ -15,6 +15,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Once, where the first line after that is read. */
+static void note_lost_stdout(const Train *t) {
+    static bool noted;
+    if (noted || !t->log || !ferror(stdout)) return;
+    fprintf(t->log, "note: stdout cannot be written to: what is said is only here\n");
+    noted = true;
+}
+
 void report_say(const Train *t, const char *fmt, ...) {
     char line[4096];
     va_list ap;
@@ -30,6 +38,7 @@ void report_say(const Train *t, const char *fmt, ...) {
         puts(line);
         fflush(stdout);
     }
+    note_lost_stdout(t);
     if (t->log) fprintf(t->log, "%s\n", line);
 }
 
@@ -244,7 +253,7 @@ static double share_of_core(const Train *t) {
 static double peak_seconds(const Train *t) {
     const double rate = 20e9, share = 0.01;
     double step = t->job.flops_per_token * (double)t->data->batch * (double)t->job.seq;
-    double flops = step * (double)(t->steps - t->step) / (comm_size() * t->threads);
+    double flops = step * (double)MAX(t->steps - t->step, 0) / (comm_size() * t->threads);
     return MIN(PEAK_SECONDS, share * flops / rate);
 }
 
@@ -377,9 +386,9 @@ static void say_next(const Train *t) {
     arena_free(mem);
 }
 
-void report_end(const Train *t) {
+void report_end(const Train *t, bool drawn) {
     if (t->step > t->start_step) say_done(t);
-    if (t->ncurve) report_say(t, "loss curve %s/loss.svg", t->run_dir);
+    if (drawn) report_say(t, "loss curve %s/loss.svg", t->run_dir);
     if (t->saved_step != t->step) return;
     report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);
     say_next(t);
@@ -423,14 +432,13 @@ static int draw(const Train *t, Arena *mem) {
     double *vx, *vy;
     int points = valid_points(t, mem, &vx, &vy);
     plot.validation = (PlotSeries){vx, vy, points};
-    if (!n) return 0;
     Text picture = plot_svg(mem, &plot);
     return file_write_atomic(path_join(mem, t->run_dir, "loss.svg"), picture.s,
                              picture.n);
 }
 
-void report_plot(const Train *t) {
-    if (comm_rank() != 0) return;
+bool report_plot(const Train *t) {
+    if (comm_rank() != 0 || !t->ncurve) return false;
     Arena *mem = arena_new();
     Catch c;
     if (CATCH(c)) {
@@ -439,8 +447,10 @@ void report_plot(const Train *t) {
             report_say(t, "WARNING: cannot write %s/loss.svg: %s", t->run_dir,
                        strerror(error));
         catch_end(&c);
-    } else {
-        report_say(t, "WARNING: the loss is not drawn: %s", catch_text(&c));
+        arena_free(mem);
+        return !error;
     }
+    report_say(t, "WARNING: the loss is not drawn: %s", catch_text(&c));
     arena_free(mem);
+    return false;
 }

@@ -40,11 +40,6 @@ static void choose_schedule(Train *t) {
                                  .num_cycles = cfg->lr_schedule_num_cycles,
                                  .wsd_decay = decay_of[cfg->lr_schedule_wsd_decay_style],
                                  .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
-    learning_rate_check(&t->schedule);
-    if (warmup > 0 && warmup >= t->steps && t->steps > 0)
-        config_note(t->job.cfg, "lr_schedule.warmup_steps",
-                    "the run of %lld steps ends before its warm-up of %lld steps does",
-                    (long long)t->steps, (long long)warmup);
 }
 
 static void choose_decay(Train *t) {
@@ -63,4 +58,13 @@ static void choose_decay(Train *t) {
 void train_choose_schedules(Train *t) {
     choose_schedule(t);
     choose_decay(t);
+}
+
+void train_check_schedules(const Train *t) {
+    int64_t warmup = t->schedule.warmup_steps;
+    learning_rate_check(&t->schedule);
+    if (warmup > 0 && warmup >= t->steps && t->steps > 0)
+        config_note(t->job.cfg, "lr_schedule.warmup_steps",
+                    "the run of %lld steps ends before its warm-up of %lld steps does",
+                    (long long)t->steps, (long long)warmup);
 }

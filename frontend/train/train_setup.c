@@ -345,8 +345,16 @@ static void look_at_work(void *context) {
     open_data(t);
     choose_steps(t);
     train_choose_schedules(t);
+    if (!t->steps_open) train_check_schedules(t);
     choose_loss_scale(t);
     hash_config(t);
+}
+
+/* Epochs end with their samples, of which a checkpoint has used some, in steps of any size. */
+static bool length_is_open(const Train *t) {
+    const char *file;
+    if (t->job.cfg->runner_config_max_steps >= 0) return false;
+    return comm_max_i64(comm_rank() == 0 && train_goes_on(t, "", &file));
 }
 
 void train_plan(Train *t, int argc, char **argv) {
@@ -357,6 +365,7 @@ void train_plan(Train *t, int argc, char **argv) {
     job_choose_model(&t->job);
     train_say_notes(t, said);
     ranks_agree_module_file(t);
+    t->steps_open = length_is_open(t);
     said = t->job.cfg->n_notes;
     agree_look(look_at_work, t);
     train_say_notes(t, said);

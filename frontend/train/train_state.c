@@ -247,9 +247,7 @@ static void say_lines(const Train *t, char *lines) {
 }
 
 static const Json *parse_state(const Train *t, const char *state) {
-    size_t n = strlen(state);
-    return json_parse(t->mem, "state of the checkpoint", state, n, (uint64_t)n + 1,
-                      EXIT_CHECKPOINT);
+    return ckpt_state_parse(t->mem, "state of the checkpoint", state);
 }
 
 /* Why steps from the loaded checkpoint would only be skipped; NULL: they may be good. */
@@ -359,8 +357,8 @@ static bool resume(Train *t) {
     const Json *s = parse_state(t, state);
     restore_counts(t, s);
     t->began_step = json_get_i64(s, "began_step", 0, t->step, -1);
-    train_say_changes(t, s);
     train_go_on_with_data(t, s);
+    train_say_changes(t, s);
     return true;
 }
 
@@ -409,6 +407,13 @@ static void look_at_weights(Train *t) {
                    t->not_finite);
 }
 
+static void close_length(Train *t) {
+    int said = t->job.cfg->n_notes;
+    t->steps_open = false;
+    train_check_schedules(t);
+    train_say_notes(t, said);
+}
+
 void train_state_start(Train *t) {
     t->tensor = program_tensors(t->mem, t->program, &t->ntensor);
     aside_lock_checkpoints(t);
@@ -420,6 +425,7 @@ void train_state_start(Train *t) {
     else
         first_weights(t);
     t->start_step = t->step;
+    if (t->steps_open) close_length(t);
     look_at_weights(t);
 }
 

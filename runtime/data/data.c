@@ -103,7 +103,7 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
         catch_end(&c);
     } else {
         r->close(d);
-        fail_again(c.code, c.message);
+        catch_again(&c);
     }
     return d;
 }

@@ -102,8 +102,9 @@ typedef struct Data {
 const char *const *data_path_words(Arena *mem, const char *const *paths, int *n);
 /* Opens and checks a source; everything lives in the arena but file mappings, which
  * data_close gives back. The texts of spec->gpt must stay as long as the source. Fails
- * with EXIT_CONFIG for a wrong spec and EXIT_DATA for a file that is missing, damaged or
- * shorter than one sequence; then nothing is left open. */
+ * with EXIT_CONFIG for a wrong spec (about "seed" or "samples" where it is one of these) and
+ * EXIT_DATA for a file that is missing, damaged or shorter than one sequence; then nothing is
+ * left open. */
 Data *data_open(Arena *mem, const DataSpec *spec);
 void data_close(Data *d);
 /* Batch `step` begins with sample `sample`, and those behind it follow: of a run whose

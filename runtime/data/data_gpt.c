@@ -206,10 +206,12 @@ static void gpt_open(Arena *mem, Data *d) {
     d->state = g;
     d->shuffle = false; /* the shuffle index is the order */
     if (d->seed > UINT32_MAX)
-        fail(EXIT_CONFIG, "seed %llu: a GPTDataset's seed is 0 .. 4294967295",
-             (unsigned long long)d->seed);
+        fail_about("seed", EXIT_CONFIG,
+                   "seed %llu: a GPTDataset's seed is 0 .. 4294967295",
+                   (unsigned long long)d->seed);
     if (gpt->samples > (int64_t)UINT32_MAX - 2)
-        fail(EXIT_CONFIG, "num_samples %lld: at most 2^32 - 3", (long long)gpt->samples);
+        fail_about("samples", EXIT_CONFIG, "num_samples %lld: at most 2^32 - 3",
+                   (long long)gpt->samples);
     bool needs_eod =
         gpt->reset_position_ids || gpt->reset_attention_mask || gpt->eod_mask_loss;
     choose_sources(mem, d, g);

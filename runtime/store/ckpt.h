@@ -16,6 +16,7 @@
 #include "base/dtype.h"
 #include "ir/layout.h"
 
+enum { CKPT_STATE_MAX_BYTES = 32 << 20 };
 enum { CKPT_MODEL = 0, CKPT_OPTIMIZER = 1, CKPT_FILES = 2 };
 
 typedef struct CkptTensor {
@@ -40,7 +41,8 @@ typedef struct CkptSave {
     int64_t step;
     const CkptTensor *t;
     int n;
-    const char *state_json; /* rank 0's JSON object; NULL is {} */
+    /* Rank 0's JSON object, of CKPT_STATE_MAX_BYTES at most; NULL is {}. */
+    const char *state_json;
     int keep;
     int64_t spare;
 } CkptSave;
@@ -59,8 +61,8 @@ typedef struct CkptSave {
 int ckpt_save(const char *dir, const CkptSave *what, char *why, size_t why_size);
 
 /* Fills t[i].data from the newest good checkpoint (largest step) in dir. Each damaged one
- * on the way gets a line in `log` (may be NULL). Leftover .tmp folders that nobody is
- * writing are removed. When no tensor asks for the optimizer's file, that is not read.
+ * on the way gets a line in `log` (may be NULL). Nothing in dir is changed.
+ * When no tensor asks for the optimizer's file, that is not read.
  * *state_json (may be NULL) is the object as it was saved; *step may be NULL.
  * Padding becomes 0. What was saved as f32 is rounded for a tensor of bf16 or f16. Rank 0
  * chooses the checkpoint; ranks that do not see its folder get
@@ -73,6 +75,9 @@ bool ckpt_load_latest(Arena *mem, const char *dir, CkptTensor *t, int n,
 /* The same for one checkpoint folder of any name; fails when it is missing or damaged. */
 void ckpt_load_dir(Arena *mem, const char *folder, CkptTensor *t, int n,
                    char **state_json, int64_t *step);
+
+/* The state that a checkpoint has; `name` is what failures, with EXIT_CHECKPOINT, call it. */
+const struct Json *ckpt_state_parse(Arena *mem, const char *name, const char *state_json);
 
 /* For tests: called, when set, at named instants of ckpt_save ("rename.before", ...). */
 extern void (*ckpt_failpoint)(const char *where);

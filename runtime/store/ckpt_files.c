@@ -105,6 +105,11 @@ static void parse_manifest(Arena *mem, const char *text, Manifest *m) {
     m->state_json = json_raw(mem, state);
 }
 
+const Json *ckpt_state_parse(Arena *mem, const char *name, const char *state_json) {
+    return json_parse(mem, name, state_json, strlen(state_json), CKPT_STATE_MAX_BYTES,
+                      EXIT_CHECKPOINT);
+}
+
 /* True when the text ends with the hash of all that is before it. */
 static bool sealed(const char *text, size_t n) {
     char want[128], hex[33];
@@ -254,17 +259,14 @@ const char *ckpt_of_latest(Arena *mem, const char *path) {
 int ckpt_remove(int dir_fd, const char *name) {
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return errno;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        close(fd);
-        return EBUSY;
-    }
-    DIR *d = fdopendir(fd);
+    /* on a disk without locks a run has its folder for itself as well */
+    bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    DIR *d = busy ? NULL : fdopendir(fd);
+    int error = busy ? EBUSY : d ? 0 : errno;
     if (!d) {
-        int error = errno;
         close(fd);
         return error;
     }
-    int error = 0;
     for (struct dirent *f; (f = readdir(d));) {
         if (!strcmp(f->d_name, ".") || !strcmp(f->d_name, "..")) continue;
         if (unlinkat(fd, f->d_name, 0) != 0 && errno != ENOENT) error = errno;
@@ -273,4 +275,15 @@ int ckpt_remove(int dir_fd, const char *name) {
     if (unlinkat(dir_fd, name, AT_REMOVEDIR) != 0 && errno != ENOENT && !error)
         error = errno;
     return error;
+}
+
+void ckpt_remove_leftovers(Arena *mem, const char *dir) {
+    CkptEntry *e;
+    int n, dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) return;
+    /* One that cannot be removed does no harm: loading never looks at it. */
+    ckpt_list(mem, dir, &e, &n);
+    for (int i = 0; i < n; i++)
+        if (e[i].tmp) ckpt_remove(dir_fd, e[i].name);
+    close(dir_fd);
 }

@@ -65,6 +65,8 @@ int ckpt_mend_latest(Arena *mem, const char *dir, int64_t step);
 const char *ckpt_of_latest(Arena *mem, const char *path);
 /* Deletes a folder of plain files. EBUSY when a save holds its lock. 0 or errno. */
 int ckpt_remove(int dir_fd, const char *name);
+/* Deletes the .tmp folders in dir that nobody writes: for who has locked dir, to write there. */
+void ckpt_remove_leftovers(Arena *mem, const char *dir);
 
 /* One process acts as all ranks, for tests: what[rank] is what each saves. */
 int ckpt_save_ranks(const char *dir, const CkptSave *what, int ranks, char *why,

@@ -2,10 +2,8 @@
 #define _GNU_SOURCE
 #include "runtime/store/ckpt_fill.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_LAYOUT (256u << 20)
 
@@ -253,15 +251,6 @@ void ckpt_load_rank(Arena *mem, const char *folder, int rank, CkptTensor *t, int
 
 /* ---- the newest ---- */
 
-static void remove_leftovers(const char *dir, const CkptEntry *e, int n) {
-    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd < 0) return;
-    /* One that cannot be removed does no harm: loading never looks at it. */
-    for (int i = 0; i < n; i++)
-        if (e[i].tmp) ckpt_remove(dir_fd, e[i].name);
-    close(dir_fd);
-}
-
 typedef struct Steps {
     int error; /* of listing the folder */
     int n;
@@ -293,7 +282,6 @@ static Steps list_steps(Arena *mem, const char *dir, const CkptGroup *group) {
     int n;
     Steps s = {.newest = -1, .seen_by = group->rank};
     s.error = ckpt_list(mem, dir, &e, &n);
-    if (group->rank == 0 && !s.error) remove_leftovers(dir, e, n);
     s.step = NEW_ARRAY(mem, int64_t, (size_t)n);
     for (int i = 0; i < n; i++)
         if (!e[i].tmp) s.step[s.n++] = e[i].step;

@@ -38,6 +38,13 @@ static int give_up(Save *s, int error, const char *doing, const char *name) {
     return error;
 }
 
+/* Of a file of the checkpoint. */
+static int give_up_file(Save *s, int error, const char *doing, const char *name) {
+    char path[2 * sizeof s->tmp];
+    snprintf(path, sizeof path, "%s/%s", s->tmp, name);
+    return give_up(s, error, doing, path);
+}
+
 static bool is_root(const Save *s) {
     return s->group.rank == 0;
 }
@@ -53,10 +60,7 @@ static int check_state(Save *s) {
     s->manifest.state_json = state_json ? state_json : "{}";
     Catch c;
     if (CATCH(c)) {
-        const char *text = s->manifest.state_json;
-        const Json *v =
-            json_parse(s->mem, "state", text, strlen(text), 32u << 20, EXIT_CHECKPOINT);
-        json_want(v, JSON_OBJECT);
+        json_want(ckpt_state_parse(s->mem, "state", s->manifest.state_json), JSON_OBJECT);
         catch_end(&c);
         return 0;
     }
@@ -107,7 +111,7 @@ static int plan(Save *s) {
 
 /* The folder. */
 
-/* The lock tells a concurrent load that it is no leftover; it is shared with the other
+/* The lock tells a run that starts that it is no leftover; it is shared with the other
  * ranks, so that it lasts as long as any of them writes. */
 static int make_folder(Save *s) {
     int error = dir_make(s->dir);
@@ -120,9 +124,10 @@ static int make_folder(Save *s) {
     ckpt_reach("folder");
     s->tmp_fd = openat(s->dir_fd, s->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->tmp_fd < 0) return give_up(s, errno, "open", s->tmp);
-    if (flock(s->tmp_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return give_up(s, EBUSY, "lock", s->tmp);
-    return 0;
+    if (flock(s->tmp_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return 0;
+    close(s->tmp_fd);
+    s->tmp_fd = -1; /* not ours any more */
+    return give_up(s, EBUSY, "lock", s->tmp);
 }
 
 static int make_token(Save *s) {
@@ -135,7 +140,7 @@ static int make_token(Save *s) {
     text_add(&text, "ranks that see this share the folder\n");
     int error = shard_write_text(s->tmp_fd, s->token, &text, NULL);
     flock(s->tmp_fd, LOCK_SH);
-    return error ? give_up(s, error, "write", s->token) : 0;
+    return error ? give_up_file(s, error, "write", s->token) : 0;
 }
 
 static bool see_folder(Save *s) {
@@ -173,7 +178,7 @@ static int share_out(Save *s) {
     int error = s->group.nremote ? 0 : share_copies(s);
     if (error || !is_root(s)) return error;
     if (unlinkat(s->tmp_fd, s->token, 0) != 0)
-        return give_up(s, errno, "delete", s->token);
+        return give_up_file(s, errno, "delete", s->token);
     for (int r = 1; r < s->group.ranks; r++) {
         error = s->group.remote[r] ? plan_shard(s, r, s->what) : 0;
         if (error) return error;
@@ -193,7 +198,7 @@ static int create_files(Save *s) {
         for (int k = 0; k < CKPT_FILES; k++) {
             const ShardFile *f = &s->shard[i].file[k];
             int error = f->there && s->tmp_fd >= 0 ? shard_create(f, s->tmp_fd) : 0;
-            if (error) return give_up(s, error, "create and reserve", f->as.name);
+            if (error) return give_up_file(s, error, "create and reserve", f->as.name);
         }
     ckpt_reach("reserved");
     return 0;
@@ -213,7 +218,7 @@ static void write_shard(Save *s, CkptShard *shard, int *error) {
         ShardFile *f = &shard->file[k];
         if (!f->there || (*error && !from)) continue;
         int failed = shard_write(f, s->tmp_fd, from, chunk);
-        if (failed && !*error) *error = give_up(s, failed, "write", f->as.name);
+        if (failed && !*error) *error = give_up_file(s, failed, "write", f->as.name);
         s->file[shard->rank * CKPT_FILES + k] = f->as;
     }
     arena_free(mem);
@@ -251,14 +256,14 @@ static int write_manifest(Save *s) {
         CkptFile *f = &m->file[m->nfiles++];
         *f = ckpt_file(m->version, CKPT_MODEL, -1);
         error = shard_write_text(s->tmp_fd, f->name, &s->table, f);
-        if (error) return give_up(s, error, "write", f->name);
+        if (error) return give_up_file(s, error, "write", f->name);
     }
     for (int i = 0; i < most; i++)
         if (s->file[i].name[0]) m->file[m->nfiles++] = s->file[i];
     Text text = manifest_text(s->mem, m);
     error = shard_write_text(s->tmp_fd, "manifest.json", &text, NULL);
     if (!error && fsync(s->tmp_fd) != 0) error = errno;
-    return error ? give_up(s, error, "write", "manifest.json") : 0;
+    return error ? give_up_file(s, error, "write", "manifest.json") : 0;
 }
 
 /* Gives the folder its name. One of that step may be there already (saved again after

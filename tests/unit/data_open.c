@@ -310,6 +310,9 @@ TEST(failures_have_a_place) {
     mem = arena_new();
     const char *pair = make_pair(), *lines = temp("x.jsonl");
     write_text(lines, "{\"text\": \"one\"}\n");
+    EXPECT(!chdir(temp_dir()));
+    write_text("seeds.bin", "no tokens");
+    write_text("seeds.idx", "no table");
     const struct {
         const char *loader, *said;
     } bad[] = {
@@ -326,14 +329,30 @@ TEST(failures_have_a_place) {
                       "    type: WebtextDataset\n    dataset_dir: %s\n"
                       "    tokenizer_file: no.json",
                       lines),
-         "test.yaml:5:21: error: cannot open no.json"}};
+         "test.yaml:5:21: error: cannot open no.json"},
+        /* A file that has the name of another key. */
+        {"    type: MegatronIndexed\n    dataset_dir: seeds",
+         "test.yaml:4:18: error: seeds.idx: "},
+        {arena_printf(mem,
+                      "    type: GPTDataset\n    data_path: %s\n"
+                      "    num_samples: [4294967294]",
+                      pair),
+         "test.yaml:5:18: error: num_samples 4294967294: at most"}};
     for (int i = 0; i < ARRAY_LEN(bad); i++) {
-        Config *cfg = config(bad[i].loader, "");
+        Config *cfg = config(bad[i].loader, "seed: 7");
         DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
         EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape),
-                    strstr(bad[i].said, "cannot open") ? EXIT_DATA : EXIT_CONFIG,
+                    strstr(bad[i].said, "cannot open") || strstr(bad[i].said, "seeds")
+                        ? EXIT_DATA
+                        : EXIT_CONFIG,
                     bad[i].said);
     }
+    Config *cfg =
+        config(arena_printf(mem, "    type: GPTDataset\n    data_path: %s", pair),
+               "seed: 4294967296");
+    DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
+    EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape), EXIT_CONFIG,
+                "test.yaml:5:7: error: seed 4294967296: a GPTDataset's seed");
 }
 
 TEST(inspect_refuses) {

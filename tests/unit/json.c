@@ -19,6 +19,7 @@ TEST(values) {
     EXPECT_INT(a->first->next->next->next->next->kind, JSON_NULL);
     EXPECT_STR(json_string(json_get(json_get(v, "b"), "c")), "x");
     EXPECT(json_get(v, "z") == NULL && json_get(a, "b") == NULL);
+    EXPECT(json_get(NULL, "z") == NULL && json_get_i64(NULL, "z", 0, 9, 7) == 7);
     EXPECT_STR(json_raw(arena_new(), a), "[1, -2, true, false, null]");
 }
 

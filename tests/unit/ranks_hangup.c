@@ -211,6 +211,17 @@ TEST_LIMIT(lost_terminal_before_its_signal, 120) {
     EXPECT(!strstr(said(), "cannot write to stdout"));
 }
 
+/* A script that starts what has saved after a signal again would do so for ever. */
+TEST_LIMIT(full_disk_of_launch, 60) {
+    const char *config = runs_small_config(STEPS, STEPS), *run = in_temp("run");
+    reader = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    pid_t pid = start(2, config, run, "");
+    forget_reader();
+    ranks_end(pid, EXIT_DATA, "stdout is on a full disk");
+    SAID_EXPECT("cannot write to stdout: No space left on device");
+    EXPECT(file_exists(path_join(mem(), run, "ckpt/latest")));
+}
+
 /* As nohup starts it. */
 static void ignore_hangup(int ranks) {
     const char *config = runs_small_config(1000, 1000), *run = in_temp("run");

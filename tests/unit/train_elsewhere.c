@@ -80,6 +80,23 @@ TEST_LIMIT(a_checkpoint_without_its_manifest_is_damaged, 120) {
     }
 }
 
+/* Such a checkpoint says nothing of data or of a configuration. */
+TEST_LIMIT(training_goes_on_from_a_converted_checkpoint, 120) {
+    const char *more = "--optimizer.type SGD", *how[] = {"resume", "load_checkpoint"};
+    const char *config = runs_small_config(4, 4), *run = in_temp("run");
+    RUN_EXPECT(0, runs_words(config, run, more));
+    RUN_EXPECT(0, arena_printf(mem(), "convert --to hf %s %s", run, in_temp("hf")));
+    RUN_EXPECT(0, arena_printf(mem(), "convert --to stator %s %s", in_temp("hf"),
+                               in_temp("st")));
+    for (int i = 0; i < ARRAY_LEN(how); i++) {
+        RUN_EXPECT(0, runs_words(config, in_temp(how[i]),
+                                 arena_printf(mem(), "%s --%s %s", more, how[i],
+                                              in_temp("st"))));
+        SAID_EXPECT("resumed after step 0");
+        SAID_EXPECT("done       4 steps");
+    }
+}
+
 /* ---- a run whose first weights are gone ---- */
 
 TEST_LIMIT(the_weights_that_a_run_began_with_may_go, 180) {

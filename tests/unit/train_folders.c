@@ -70,6 +70,26 @@ TEST_LIMIT(a_folder_of_an_earlier_run_is_locked, 120) {
     kill_and_wait(pid);
 }
 
+/* A signal asks for a checkpoint where the configuration asks for none. */
+TEST_LIMIT(a_run_that_saves_at_a_signal_alone_has_its_folder, 120) {
+    const char *config = runs_small_config(100000, 0), *run = in_temp("run");
+    const char *both = checkpoints_in(in_temp("both"));
+    pid_t pid = start_and_stop(run, runs_words(config, run, both));
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, in_temp("other"), both));
+    SAID_EXPECT("another stator train is writing to");
+    kill(pid, SIGTERM);
+    kill(pid, SIGCONT);
+    EXPECT_INT(stator_wait(pid), EXIT_SIGNALLED);
+    EXPECT(file_exists(in_temp("both/latest")));
+    /* It stays only where it has got one, or was there. */
+    config = runs_small_config(4, 0);
+    RUN_EXPECT(0, runs_words(config, in_temp("a"), ""));
+    EXPECT(!file_exists(in_temp("a/ckpt")));
+    EXPECT_INT(dir_make(in_temp("mine")), 0);
+    RUN_EXPECT(0, runs_words(config, in_temp("b"), checkpoints_in(in_temp("mine"))));
+    EXPECT(file_exists(in_temp("mine")));
+}
+
 TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_of_ranks, 180) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     const char *both = checkpoints_in(in_temp("both"));

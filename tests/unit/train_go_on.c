@@ -124,3 +124,50 @@ TEST_LIMIT(smaller_steps_find_their_samples, 120) {
     runs_metrics(run, &n);
     EXPECT_INT(n, 9);
 }
+
+/* 170 sequences of a text. */
+static const char *short_text(void) {
+    char text[170 * 8 + 1];
+    for (int i = 0; i < ARRAY_LEN(text); i++) text[i] = (char)('a' + i * i % 26);
+    const char *path = in_temp("short.txt");
+    FILE *f = fopen(path, "w");
+    EXPECT(f && fwrite(text, 1, sizeof text, f) == sizeof text && !fclose(f));
+    return config_of(arena_printf(mem(), "dataset_dir: %s", path));
+}
+
+/* The schedule is that of the steps which the run has: 10, and those of the 180 samples left. */
+TEST_LIMIT(the_schedule_is_that_of_the_steps_made, 120) {
+    const char *config = short_text(), *run = in_temp("run");
+    const char *words = "--runner_config.max_steps -1 --lr_schedule.type cosine "
+                        "--lr_schedule.learning_rate 1.e-20 "
+                        "--callbacks.CheckpointMonitor.save_checkpoint_steps 10 "
+                        "--lr_schedule.warmup_steps 11";
+    const char *then = "--epochs 2 --runner_config.batch_size 16";
+    const char *from = arena_printf(mem(), "--resume %s/ckpt/step_00000010", run);
+    const char *more = "--runner_config.batch_size 34";
+    RUN_EXPECT(0, runs_words(config, run, arena_printf(mem(), "%s %s", words, then)));
+    RUN_EXPECT(0,
+               runs_words(config, in_temp("b"),
+                          arena_printf(mem(), "%s --epochs 2 %s %s", words, more, from)));
+    SAID_EXPECT("lr_schedule.total_steps was 21 and is 15\n");
+    SAID_EXPECT("work       15 steps of 1 x 34 sequences");
+    SAID_EXPECT("done       15 steps");
+    /* As many steps as a run of three epochs has that begins with this size. */
+    RUN_EXPECT(0, runs_words(config, in_temp("b"),
+                             arena_printf(mem(), "%s --epochs 3 %s", words, more)));
+    SAID_EXPECT("lr_schedule.total_steps was 15 and is 20\n");
+    SAID_EXPECT("work       20 steps of 1 x 34 sequences");
+    /* One that the schedule does not fit is refused, and noted where it is no failure. */
+    const char *longer = arena_printf(mem(), "%s --epochs 2 %s %s --output_dir %s", words,
+                                      more, from, in_temp("c"));
+    RUN_EXPECT(
+        EXIT_CONFIG,
+        arena_printf(mem(), "train %s %s --lr_schedule.warmup_steps 16", config, longer));
+    SAID_EXPECT("they are 15 and 16");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s %s --lr_schedule.warmup_steps 16 "
+                               "--lr_schedule.type constant_with_warmup",
+                               config, longer));
+    SAID_EXPECT("the run of 15 steps ends before its warm-up of 16 steps does");
+    EXPECT(!strstr(said(), "the run of 10 steps"));
+}

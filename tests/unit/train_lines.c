@@ -117,3 +117,27 @@ TEST_LIMIT(what_a_loss_is_of, 60) {
         "note: the learning rate goes down over lr_schedule.total_steps 3 of the 4 "
         "steps, then stays at 1e-05\n");
 }
+
+/* Only a picture that is there has a line. */
+TEST_LIMIT(a_picture_that_cannot_be_written, 60) {
+    const char *run = in_temp("run");
+    EXPECT_INT(dir_make(path_join(mem(), run, "loss.svg/x")), 0);
+    RUN_EXPECT(0, runs_words(runs_small_config(4, 2), run, ""));
+    SAID_EXPECT("WARNING: cannot write ");
+    SAID_EXPECT("done       4 steps");
+    EXPECT(!strstr(said(), "loss curve"));
+}
+
+static void to_full_disk(void) {
+    dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+}
+
+TEST_LIMIT(a_run_that_cannot_print_says_so_in_its_log, 60) {
+    const char *run = in_temp("run"), *note = "note: stdout cannot be written to";
+    driven_prepare = to_full_disk;
+    RUN_EXPECT(0, runs_words(runs_small_config(4, 2), run, ""));
+    const char *log = file_read(mem(), path_join(mem(), run, "logs/rank_0.log"), 1 << 20,
+                                NULL, EXIT_DATA);
+    EXPECT(strstr(log, note) && !strstr(strstr(log, note) + 1, note));
+    EXPECT_PART(log, "done       4 steps");
+}

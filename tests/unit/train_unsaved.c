@@ -44,6 +44,22 @@ TEST_LIMIT(a_signal_where_nothing_can_be_saved, 120) {
     EXPECT(!strstr(said(), "goes on from there"));
 }
 
+/* What a killed save leaves goes when a run goes on there, and not when others look. */
+TEST_LIMIT(leftovers_are_removed_by_who_writes_there, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    const char *leftover = path_join(mem(), run, "ckpt/step_00000003.tmp");
+    RUN_EXPECT(0, runs_words(config, run, ""));
+    EXPECT_INT(dir_make(leftover), 0);
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --prompt a --max_new_tokens 1", run));
+    RUN_EXPECT(0, arena_printf(mem(), "convert --to hf %s %s", run, in_temp("hf")));
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s --data %s", run, in_temp("text.txt")));
+    RUN_EXPECT(
+        0, runs_words(config, in_temp("other"), arena_printf(mem(), "--resume %s", run)));
+    EXPECT(file_exists(leftover));
+    RUN_EXPECT(0, runs_words(config, run, ""));
+    EXPECT(!file_exists(leftover));
+}
+
 /* Losses of validation by step. */
 static int points(const char *run, int *step, double *loss, int most) {
     const char *text =
