@@ -39,7 +39,7 @@ typedef struct Eval {
     int32_t *bytes; /* of the text of each token, below vocab; NULL: not known */
     int64_t vocab;
     struct Endings *endings; /* or NULL */
-    char endings_hash[33];
+    char endings_hash[HASH_HEX_BYTES];
     EvalSource source;
     EvalSums sums;
     double seconds;

@@ -28,8 +28,7 @@ static Figures figures_of(const EvalSums *s) {
 }
 
 static const char *split_name(const Eval *e) {
-    static const char *const names[] = {"train", "valid", "test"};
-    return e->endings || e->all ? "all" : names[e->split];
+    return e->endings || e->all ? "all" : data_split_name[e->split];
 }
 
 static void report_json(const Eval *e, const Figures *f) {

@@ -88,13 +88,13 @@ typedef struct Train {
     const char *named;    /* where a key says that it is; NULL: the newest in ckpt_dir */
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
-    char config_hash[33];
-    char plan_hash[33];        /* of all stages; "": there is one */
-    const char *plan_json;     /* on rank 0, what report_plan made */
-    char data_print[33];       /* on rank 0, see data_fingerprint */
-    int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
-    bool made_ckpt_dir;        /* for checkpoints, by this process */
-    bool folder_gone;          /* said already */
+    char config_hash[HASH_HEX_BYTES];
+    char plan_hash[HASH_HEX_BYTES];  /* of all stages; "": there is one */
+    const char *plan_json;           /* on rank 0, what report_plan made */
+    char data_print[HASH_HEX_BYTES]; /* on rank 0, see data_fingerprint */
+    int lock_fd, ckpt_lock_fd;       /* see folder_lock.h; -1: none */
+    bool made_ckpt_dir;              /* for checkpoints, by this process */
+    bool folder_gone;                /* said already */
     FILE *log;
     Metrics *metrics;         /* NULL: not rank 0 */
     struct CurvePoint *curve; /* of the whole run, on rank 0 */
@@ -120,7 +120,7 @@ void ranks_agree_module_file(const Train *t);
 void ranks_agree_module(const Train *t, const Module *m, const PipeSchedule *schedule);
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
 /* Hash of batches spread over an epoch, all of a small one; "" where there are none. */
-void data_fingerprint(const Data *d, char hex[33]);
+void data_fingerprint(const Data *d, char hex[HASH_HEX_BYTES]);
 /* For an allocated program. */
 Feed *feed_make(const Train *t, const Program *p);
 /* This rank's part of the batch, from row `first_row` on, into the

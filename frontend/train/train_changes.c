@@ -125,7 +125,8 @@ static int64_t length_then(const Json *s, const char *key) {
 
 /* The fingerprint of the data in the batches that the run of the checkpoint had, of its size; what is
  * in those of GPTDataset depends on how many it was asked for. "": they cannot be had. */
-static void print_as_then(const Train *t, const Json *s, int64_t batch, char print[33]) {
+static void print_as_then(const Train *t, const Json *s, int64_t batch,
+                          char print[HASH_HEX_BYTES]) {
     Arena *mem = arena_new();
     Config then = *t->job.cfg;
     then.runner_config_max_steps = length_then(s, "runner_config.max_steps");
@@ -149,7 +150,7 @@ static void compare_data(const Train *t, const Json *s) {
     int64_t tokens = json_get_i64(data, "tokens", 0, INT64_MAX, 0);
     const char *print = json_get_string(data, "fingerprint", "");
     Common same = common_with(t, s);
-    char now[33];
+    char now[HASH_HEX_BYTES];
     if (!same.data) return;
     if (tokens && tokens != t->data->tokens) {
         report_say(t,

@@ -121,7 +121,7 @@ static int64_t batch_numbers(const Data *d) {
 
 static void add_hash(const Data *d, int64_t step, const char *name, const void *numbers,
                      int64_t sample, Text *out) {
-    char hex[33];
+    char hex[HASH_HEX_BYTES];
     if (!numbers) return;
     hash_hex(numbers, (size_t)(d->batch * sample) * sizeof(int32_t), hex);
     text_add(out, "%s: batch %lld is %s\n", name, (long long)step, hex);
@@ -170,7 +170,7 @@ static void add_tokenizer(const Train *t, Arena *mem, Text *out) {
     const char *path[TOKENIZER_FILES];
     tokenizer_spec_files(mem, &spec, path);
     for (int i = 0; i < TOKENIZER_FILES; i++) {
-        char hex[33];
+        char hex[HASH_HEX_BYTES];
         size_t n;
         if (!path[i]) continue;
         const char *bytes = file_read(mem, path[i], 1u << 30, &n, EXIT_DATA);
@@ -194,7 +194,7 @@ static void look_at_data(void *context) {
     l->found = out.s;
 }
 
-void data_fingerprint(const Data *d, char hex[33]) {
+void data_fingerprint(const Data *d, char hex[HASH_HEX_BYTES]) {
     Arena *mem = arena_new();
     Text out = text_new(mem);
     int64_t epoch = d->steps_available >= 0 ? d->steps_available : d->samples / d->batch;

@@ -13,8 +13,6 @@
 static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors,
                                             &data_gpt,  &data_webtext, &data_columns};
 
-const char *const data_split_name[SPLIT_COUNT] = {"train", "valid", "test"};
-
 static const DataReader *reader_named(const char *type) {
     const char *names[ARRAY_LEN(readers)];
     for (int i = 0; i < ARRAY_LEN(readers); i++) {

@@ -2,6 +2,8 @@
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
 
+const char *const data_split_name[SPLIT_COUNT] = {"train", "valid", "test"};
+
 _Noreturn void data_fail_token(const Data *d, const char *file, const char *where,
                                const char *token) {
     fail(EXIT_DATA,

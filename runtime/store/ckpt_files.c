@@ -47,7 +47,7 @@ static bool parse_file_name(int64_t version, const char *name, CkptFile *f) {
 /* Manifests. */
 
 Text manifest_text(Arena *mem, const Manifest *m) {
-    char seal[33];
+    char seal[HASH_HEX_BYTES];
     Text t = text_new(mem);
     text_add(&t, "{\n\"format\": \"stator checkpoint\",\n\"version\": %lld,\n",
              (long long)m->version);
@@ -112,7 +112,7 @@ const Json *ckpt_state_parse(Arena *mem, const char *name, const char *state_jso
 
 /* True when the text ends with the hash of all that is before it. */
 static bool sealed(const char *text, size_t n) {
-    char want[128], hex[33];
+    char want[128], hex[HASH_HEX_BYTES];
     size_t tail = strlen(SEAL_HEAD) + 32 + strlen(SEAL_END);
     if (n < tail) return false;
     hash_hex(text, n - tail, hex);

@@ -100,7 +100,7 @@ static int plan(Save *s) {
     s->table = table_text(s->mem, t, n, NULL);
     s->shard = NEW_ARRAY(s->mem, CkptShard, (size_t)s->group.ranks);
     s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->group.ranks * CKPT_FILES);
-    char mine[33];
+    char mine[HASH_HEX_BYTES];
     hash_hex(s->table.s, s->table.n, mine);
     if (strcmp(mine, group_share(&s->group, s->mem, mine))) {
         snprintf(s->why, s->why_size, "it has other tensors to save than rank 0");
@@ -289,7 +289,6 @@ static int publish(Save *s) {
 
 static int point_latest(Save *s) {
     int error = ckpt_point_latest(s->mem, s->dir, s->name);
-    if (!error && fsync(s->dir_fd) != 0) error = errno;
     if (error) return give_up(s, error, "write", "latest");
     ckpt_reach("latest");
     return 0;

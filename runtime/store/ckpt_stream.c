@@ -120,7 +120,7 @@ const char *stream_check(CkptStream *s) {
     if (!s->verify) return NULL;
     const char *wrong = stream_seek(s, s->file->bytes);
     if (wrong) return wrong;
-    char hex[33];
+    char hex[HASH_HEX_BYTES];
     XXH128_hash_t h = XXH3_128bits_digest(s->hash);
     snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)h.high64,
              (unsigned long long)h.low64);
