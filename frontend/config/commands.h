@@ -42,6 +42,7 @@ int cmd_launch(int argc, char **argv);
 enum { EXIT_DIVERGED = 1, EXIT_DIFFERS = 1, EXIT_SIGNALLED = 75 };
 
 /* Names in a run folder. */
+#define RUN_CONFIG       "config.yaml"
 #define RUN_CHECKPOINTS  "ckpt"
 #define RUN_BEST         "best" /* a folder like RUN_CHECKPOINTS, of one */
 #define RUN_METRICS      "metrics.jsonl"

@@ -1,4 +1,5 @@
 /* config_load.c - files, base files and flags to settings, in the order of precedence. */
+#include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include <errno.h>
 #include <limits.h>
@@ -278,7 +279,7 @@ static _Noreturn void include_error(const char *path, const SourcePos *from,
 
 /* A run's folder has a configuration in it, one of Hugging Face's a model. */
 static const char *folder_is_no_file(Arena *mem, const char *path) {
-    const char *own = path_join(mem, path, "config.yaml");
+    const char *own = path_join(mem, path, RUN_CONFIG);
     if (file_exists(own))
         return arena_printf(mem, "a folder; its configuration is %s", own);
     if (file_exists(path_join(mem, path, "config.json")))

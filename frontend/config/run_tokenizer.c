@@ -1,7 +1,9 @@
 /* run_tokenizer.c - see run_tokenizer.h. */
 #include "frontend/config/run_tokenizer.h"
+#include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "runtime/data/data.h"
+#include "runtime/store/ckpt_files.h"
 
 #define TOKENIZER_JSON "tokenizer.json"
 
@@ -17,12 +19,11 @@ static const char *json_in(Arena *mem, const char *dir) {
 TokenizerSpec tokenizer_of_folder(Arena *mem, const char *dir) {
     /* Of a folder above only where it is known to be of the same run. */
     const char *found = json_in(mem, dir), *at = dir;
-    bool checkpoint = file_exists(path_join(mem, at, "manifest.json"));
+    bool checkpoint = file_exists(path_join(mem, at, CKPT_MANIFEST));
     for (int up = 0; up < 2 && !found; up++) {
-        if (file_exists(path_join(mem, at, "config.yaml")))
-            break; /* a run's own folder */
+        if (file_exists(path_join(mem, at, RUN_CONFIG))) break; /* a run's own folder */
         at = path_join(mem, at, "..");
-        if ((up == 0 && checkpoint) || file_exists(path_join(mem, at, "config.yaml")))
+        if ((up == 0 && checkpoint) || file_exists(path_join(mem, at, RUN_CONFIG)))
             found = json_in(mem, at);
     }
     if (found) return (TokenizerSpec){.tokenizer_file = found};

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 const char *run_names_checkpoints(Arena *mem, const char *run) {
-    const char *path = path_join(mem, run, "config.yaml");
+    const char *path = path_join(mem, run, RUN_CONFIG);
     Catch c;
     if (!file_exists(path) || !CATCH(c)) return NULL;
     const char *named = config_load(mem, path, 0, NULL)->checkpoint_directory;

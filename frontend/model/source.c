@@ -15,7 +15,7 @@ static bool has(Arena *mem, const char *dir, const char *name) {
 
 /* The model and the kind of tokens, as the state in the manifest tells them. */
 static void read_state(Arena *mem, Source *s, const char *folder, const Manifest *m) {
-    const char *name = path_join(mem, folder, "manifest.json");
+    const char *name = path_join(mem, folder, CKPT_MANIFEST);
     if (m->version > CKPT_VERSION)
         fail(EXIT_CHECKPOINT,
              "checkpoint %s has format version %lld; this stator reads "
@@ -74,8 +74,8 @@ static bool is_checkpoint(Arena *mem, const char *dir) {
     size_t digits = !strncmp(name, "step_", 5) ? strspn(name + 5, "0123456789") : 0;
     bool named = digits >= 8 && !name[5 + digits];
     free(whole);
-    return has(mem, dir, "manifest.json") ||
-           (named && !has(mem, dir, "config.json") && !has(mem, dir, "config.yaml"));
+    return has(mem, dir, CKPT_MANIFEST) ||
+           (named && !has(mem, dir, "config.json") && !has(mem, dir, RUN_CONFIG));
 }
 
 /* What a folder is; false: nothing known. */
@@ -125,12 +125,12 @@ static void find_of_config(Arena *mem, const char *path, int nflags, char **flag
  * one of them; NULL: none. A config.yaml of whatever else is above is not asked. */
 static const char *config_of_dir(Arena *mem, const char *dir, const Source *s) {
     static const char *const names[] = {RUN_CHECKPOINTS, RUN_BEST};
-    const char *config = path_join(mem, dir, "config.yaml");
+    const char *config = path_join(mem, dir, RUN_CONFIG);
     if (file_exists(config)) return config;
     if (s->kind == SOURCE_HF || s->path != dir) return NULL;
     const char *all = s->kind == SOURCE_CHECKPOINT ? path_join(mem, dir, "..") : dir;
     const char *run = path_join(mem, all, "..");
-    config = path_join(mem, run, "config.yaml");
+    config = path_join(mem, run, RUN_CONFIG);
     if (!file_exists(config)) return NULL;
     for (int i = 0; i < ARRAY_LEN(names); i++)
         if (same_folder(path_join(mem, run, names[i]), all)) return config;
@@ -139,8 +139,8 @@ static const char *config_of_dir(Arena *mem, const char *dir, const Source *s) {
 
 static void find_of_dir(Arena *mem, const char *dir, Source *s) {
     if (!find_kind(mem, dir, s)) {
-        if (has(mem, dir, "config.yaml")) {
-            config_load(mem, path_join(mem, dir, "config.yaml"), 0, NULL); /* readable? */
+        if (has(mem, dir, RUN_CONFIG)) {
+            config_load(mem, path_join(mem, dir, RUN_CONFIG), 0, NULL); /* readable? */
             const char *where = run_where_named(mem, dir);
             fail(EXIT_CHECKPOINT, "the run %s has no checkpoint%s%s", dir,
                  where[0] ? where : " yet",

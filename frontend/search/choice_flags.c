@@ -72,7 +72,7 @@ static void add_overlap(Flags *f, const Search *s, const Choice *c) {
     bool idle = s->o.ranks == 1 && !config_given(s->o.cfg, knob_key[KNOB_OVERLAP]);
     if (idle || s->fixed[KNOB_OVERLAP] >= 0) return;
     add_list(f, knob_key[KNOB_OVERLAP],
-             c->alone ? "off" : name[s->o.cfg->parallel_overlap]);
+             c->no_overlap ? "off" : name[s->o.cfg->parallel_overlap]);
 }
 
 /* What a file says of a mix of both does not go with sequences that are whole. */
@@ -130,8 +130,8 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     else if (config_given(s->o.cfg, knob_key[KNOB_ZERO]))
         add_flag(&f, knob_key[KNOB_ZERO], "auto");
     if (config_given(s->o.cfg, SHARE)) add_flag(&f, SHARE, "-1");
-    add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
-    add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
+    add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sequence_parallel));
+    add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->splits_vocab));
     if (c->inside)
         add_list(&f, knob_key[KNOB_SHARD], c->inside);
     else if (only_file_says(s, knob_key[KNOB_SHARD]))

@@ -139,9 +139,9 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double replicas = (double)c->dp * c->cp;
     double weights = b->held, states = s->probe[c->probe].bytes.states * b->held;
     double rounded = b->held - b->read; /* to half of their bytes */
-    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->alone;
+    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->no_overlap;
     bool copied = c->zero < 3 && (c->micro > 1 || parts);
-    bool early = c->zero == 1 && c->micro == 1 && s->overlap && !c->alone;
+    bool early = c->zero == 1 && c->micro == 1 && s->overlap && !c->no_overlap;
     const ProbeBytes *p = &s->probe[c->probe].bytes;
     double share = search_gradient_share(s) / (c->zero >= 2 || early ? replicas : 1);
     b->gradients = b->held * share;
@@ -156,7 +156,7 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
 bool choice_is_like(const Choice *c, const Extra *e) {
     return c->batch == e->batch && c->pp == e->pp && c->zero == e->zero &&
            c->schedule == e->schedule && c->chunks == e->chunks &&
-           c->layers == e->layers && c->alone == e->alone;
+           c->layers == e->layers && c->no_overlap == e->no_overlap;
 }
 
 static Extra *find_extra(const Search *s, const Choice *c) {
@@ -176,7 +176,7 @@ Extra *choice_extra(Search *s, const Choice *c) {
                  .schedule = c->schedule,
                  .chunks = c->chunks,
                  .layers = c->layers,
-                 .alone = c->alone,
+                 .no_overlap = c->no_overlap,
                  .slower = 1,
                  .next = p->extra};
     return p->extra = e;
@@ -279,7 +279,7 @@ static double collective(const Search *s, const GroupShape *g, int kind, double 
 
 /* What a rank cannot compute beside. */
 static double exposed(const Search *s, const Choice *c, double seconds, double window) {
-    if (!s->overlap || c->alone) return seconds;
+    if (!s->overlap || c->no_overlap) return seconds;
     return MAX(seconds - window, (1 - s->o.machine->hidden) * seconds);
 }
 
@@ -423,7 +423,7 @@ static bool choice_times(Search *s, Choice *c) {
         c->bytes = MAX(c->bytes, bytes);
         set_tasks(s, c, t, &r, k, out);
     }
-    if (!fits) c->remade = -1;
+    if (!fits) c->remade = REMADE_TOO_LARGE;
     return fits;
 }
 

@@ -76,12 +76,13 @@ static void add_alone(SearchSpace *b, const Verified *v, const Extra *e) {
     Search *s = b->s;
     bool same = !s->overlap || s->fixed[KNOB_OVERLAP] >= 0 || s->o.ranks == v->c.pp;
     int n = b->n;
-    if (same || v->c.alone || v->c.parts > 1) return;
+    if (same || v->c.no_overlap || v->c.parts > 1) return;
     for (int i = 0; i < n; i++) {
         Choice c = *space_choice(b, i);
-        if (c.probe != v->c.probe || !choice_is_like(&c, e) || c.remade <= UNFIT)
+        if (c.probe != v->c.probe || !choice_is_like(&c, e) ||
+            c.remade <= REMADE_PLAN_TOO_LARGE)
             continue;
-        c.alone = true;
+        c.no_overlap = true;
         choice_bound(s, &c);
         c.first_bound = c.bound;
         if (c.remade < 0) continue;
@@ -110,7 +111,7 @@ static bool correct(SearchSpace *b, const Verified *v) {
     for (int i = 0; i < b->n; i++) {
         Choice *c = b->by[i];
         bool like = c->probe == v->c.probe && choice_is_like(c, e);
-        if (like && c->remade > UNFIT) choice_bound(b->s, c);
+        if (like && c->remade > REMADE_PLAN_TOO_LARGE) choice_bound(b->s, c);
     }
     return true;
 }
@@ -123,7 +124,7 @@ static void drop(SearchSpace *b, const Verified *v, int why) {
 static void refuse(SearchSpace *b, const Verified *v) {
     Family *f = &b->r->family[v->c.family];
     if (!f->unplanned) f->unplanned = v->why;
-    drop(b, v, REFUSED);
+    drop(b, v, REMADE_REFUSED);
 }
 
 static int by_planned(const void *a, const void *b) {
@@ -179,7 +180,7 @@ static void plan_inside(SearchSpace *b, const Choice *c, double part) {
     const Inside *in = c->inside ? NULL : search_inside(b->s, c, part);
     if (!in) return;
     inside.inside = in->entries;
-    inside.sp = false;
+    inside.sequence_parallel = false;
     plan_anew(b, &inside);
 }
 
@@ -193,7 +194,8 @@ typedef struct ToPlace {
 
 static void keep_to_place(Arena *mem, ToPlace **first, const Choice *c) {
     ToPlace *p = *first;
-    while (p && (p->c->batch != c->batch || p->c->vocab != c->vocab)) p = p->next;
+    while (p && (p->c->batch != c->batch || p->c->splits_vocab != c->splits_vocab))
+        p = p->next;
     if (!p) {
         p = NEW(mem, ToPlace);
         *p = (ToPlace){c, *first};
@@ -306,7 +308,7 @@ static bool as_small(Search *s, const Choice *of, Choice *c, double *least) {
     c->extra_bytes = room;
     search_seconds(s, c);
     *least = c->bytes - room;
-    if (of->remade == REFUSED || !(*least <= room)) return false;
+    if (of->remade == REMADE_REFUSED || !(*least <= room)) return false;
     c->extra_bytes = s->fixed[KNOB_RECOMPUTE] < 0 ? (room - *least) * (1 - 1e-9) : 0;
     c->remakes_all = s->fixed[KNOB_RECOMPUTE] < 0;
     search_seconds(s, c);
@@ -357,7 +359,7 @@ static void plan_smallest(SearchSpace *b) {
         for (int alone = 0; alone <= (may_alone && s->o.ranks > of[i].c.pp); alone++) {
             Choice c = of[i].c;
             if (any_fits(b->r) || !search_goes_on(s)) return;
-            c.alone |= alone;
+            c.no_overlap |= alone;
             const Verified *v = plan_anew(b, &c);
             if (v && v->fits) plan_between(b, 0, &c);
         }
@@ -384,7 +386,7 @@ void space_plan(SearchSpace *b) {
         for (int i = 0; i < n && !again && !is_full(r); i++) {
             const Verified *v = find_verified(s, r, top[i]);
             if (v && !v->fits) {
-                drop(b, v, UNFIT); /* its pieces are too small still */
+                drop(b, v, REMADE_PLAN_TOO_LARGE); /* its pieces are too small still */
                 again = true;
             }
             if (v || !is_promising(r, top[i], s->o.tops)) continue;

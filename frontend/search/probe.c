@@ -6,12 +6,14 @@
 
 bool probe_same_key(const ProbeKey *a, const ProbeKey *b) {
     return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring &&
-           a->parts == b->parts && a->sp == b->sp && a->vocab == b->vocab;
+           a->parts == b->parts && a->sequence_parallel == b->sequence_parallel &&
+           a->splits_vocab == b->splits_vocab;
 }
 
 /* How sequences are split matters: a gradient may be added up in parts. */
 bool probe_same_update(const ProbeKey *a, const ProbeKey *b) {
-    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring && a->vocab == b->vocab;
+    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring &&
+           a->splits_vocab == b->splits_vocab;
 }
 
 /* ---- the program ---- */
@@ -46,8 +48,8 @@ static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
                                               : ring ? CP_RING
                                                      : CP_HYBRID;
     c.parallel_config_ulysses_degree_in_cp = key.cp / key.ring;
-    c.parallel_config_sequence_parallel = key.sp;
-    c.parallel_config_vocab_emb_dp = !key.vocab;
+    c.parallel_config_sequence_parallel = key.sequence_parallel;
+    c.parallel_config_vocab_emb_dp = !key.splits_vocab;
     c.parallel_config_micro_batch_num = 1;
     c.micro_batch_interleave_num = key.parts;
     c.runner_config_batch_size = sequences;

@@ -11,7 +11,7 @@
 typedef struct ProbeKey {
     int tp, cp, ring; /* ring: parts whose keys go round; cp / ring go against heads */
     int parts;        /* of a micro-batch, beside each other */
-    bool sp, vocab;
+    bool sequence_parallel, splits_vocab;
 } ProbeKey;
 
 typedef struct ParamBytes {

@@ -189,7 +189,7 @@ static void add_probe(Text *t, const RecordedProbe *r) {
     const Probe *p = &r->p;
     const ProbeKey *k = &p->key;
     text_add(t, "{\"key\": [%d, %d, %d, %d, %d, %d], ", k->tp, k->cp, k->ring, k->parts,
-             k->sp, k->vocab);
+             k->sequence_parallel, k->splits_vocab);
     if (p->refused) {
         json_add_text(t, "", "refused", p->refused);
         text_add(t, "}");

@@ -17,11 +17,11 @@ const char *report_strategy(Arena *mem, const Choice *c) {
     text_add(&t, ", %d x %d", c->micro, c->batch);
     if (c->parts > 1) text_add(&t, " in %d parts", c->parts);
     if (c->zero) text_add(&t, ", ZeRO-%d", c->zero);
-    if (c->sp) text_add(&t, ", sp");
-    if (c->vocab) text_add(&t, ", vocab");
+    if (c->sequence_parallel) text_add(&t, ", sp");
+    if (c->splits_vocab) text_add(&t, ", vocab");
     if (c->remade > 0) text_add(&t, ", again %d", c->remade);
     if (c->inside) text_add(&t, ", placed inside of layers");
-    if (c->alone) text_add(&t, ", overlap off");
+    if (c->no_overlap) text_add(&t, ", overlap off");
     if (choice_mesh(c).norder) text_add(&t, ", %s", rank_order_text(mem, &c->order));
     return t.s;
 }

@@ -53,7 +53,7 @@ static void take_choice(void *ctx, const Choice *c) {
 
 /* One without overlap before a plan corrected it: what overlap was corrected by is in it too. */
 static bool is_unsure(const SearchSpace *b, const Choice *c) {
-    return c->alone && !choice_extra(b->s, c)->planned;
+    return c->no_overlap && !choice_extra(b->s, c)->planned;
 }
 
 /* Anew, with what plans corrected, and through the schedule. */
@@ -67,7 +67,8 @@ static void correct_families(SearchSpace *b) {
     }
     for (int i = 0; i < b->n; i++) {
         const Choice *c = b->by[i];
-        if (before[c->family].fit && c->remade > UNFIT && !is_unsure(b, c))
+        if (before[c->family].fit && c->remade > REMADE_PLAN_TOO_LARGE &&
+            !is_unsure(b, c))
             note_family(b->s, &r->family[c->family], c);
     }
     for (int i = 0; i < r->nfamilies; i++) {

@@ -42,20 +42,26 @@ enum { SEARCH_ORDERS = 24 }; /* of tp, cp, dp, pp */
 
 enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN, LAYERS_WAYS };
 
+/* In place of the layers that are made again, of a choice that does not fit. */
+enum {
+    REMADE_TOO_LARGE = -1,      /* by its pieces, whatever is made again */
+    REMADE_PLAN_TOO_LARGE = -2, /* its plan, where its pieces fit: looked at no more */
+    REMADE_REFUSED = -3         /* there is no plan: looked at no more */
+};
+
 typedef struct Choice {
     int dp, tp, cp, ring, pp, chunks, schedule, micro, zero;
     int batch, parts, layers; /* LAYERS_EVEN, ... */
     RankOrder order;
-    bool sp, vocab;
-    bool alone; /* parallel.overlap off: once a plan corrected that with overlap */
+    bool sequence_parallel, splits_vocab;
+    bool no_overlap; /* parallel.overlap off: once a plan corrected that with overlap */
     const char *inside; /* entries of parallel.shard (inside.c): the same; NULL: none */
     bool apart;         /* extra_bytes are its own, and not those of choices like it */
     bool remakes_all;   /* all layers are made again, and not as few as fit */
     int number; /* in the order of search_each, those without overlap behind all others */
     int probe;  /* whose pieces it is made of */
     int family; /* of those of the result, before they are sorted */
-    int remade; /* most layers of a chunk that are made again; -1: it does not fit; less: it is
-                   looked at no more */
+    int remade; /* most layers of a chunk that are made again, or REMADE_... */
     double first_bound;           /* before plans corrected its bytes */
     double bound, seconds, bytes; /* seconds 0: only bounded */
     double extra_bytes;           /* in bytes: what plans have more (Extra) */

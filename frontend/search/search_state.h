@@ -13,10 +13,6 @@
 #define SHARE  "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
 #define METHOD "recompute_config.recompute_method"
 
-/* In place of the layers that are made again, of a choice that is looked at no more: its plan does
- * not fit with what its pieces make of them, or there is none. */
-enum { UNFIT = -2, REFUSED = -3 };
-
 /* By set of axes: where the members of groups within a replica are; and how many times as long
  * compute takes where ranks of a stage share cores. */
 typedef struct Shapes {
@@ -48,7 +44,7 @@ typedef struct Pieces {
  * memory. */
 typedef struct Extra {
     int batch, pp, zero, schedule, chunks, layers;
-    bool alone;
+    bool no_overlap;
     double bytes;
     double slower;           /* seconds over those of the pieces, 1 at least */
     bool corrected, planned; /* by a plan; by one that fits */

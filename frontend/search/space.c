@@ -293,8 +293,8 @@ static void each_parts(Walk *w) {
                         .cp = c->cp,
                         .ring = c->ring,
                         .parts = c->parts,
-                        .sp = c->sp,
-                        .vocab = c->vocab};
+                        .sequence_parallel = c->sequence_parallel,
+                        .splits_vocab = c->splits_vocab};
         c->probe = find_probe(s, key);
         search_tell(s, NULL, 0);
         if (!s->probe[c->probe].refused) each_batch(w);
@@ -308,8 +308,8 @@ static void each_split(Walk *w) {
         for (int vocab = 0; vocab <= (c->tp > 1); vocab++) {
             if (c->tp > 1 && (!may(s, KNOB_SP, sp) || !may(s, KNOB_VOCAB, vocab)))
                 continue;
-            c->sp = sp;
-            c->vocab = vocab;
+            c->sequence_parallel = sp;
+            c->splits_vocab = vocab;
             each_parts(w);
         }
 }

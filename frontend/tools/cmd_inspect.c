@@ -34,7 +34,7 @@ static int look_at_checkpoints(Arena *mem, const char *folder, Text *wrong) {
 
 static void inspect_run(Arena *mem, const char *folder) {
     static const char *const names[] = {
-        "config.yaml",    "plan.json",      RUN_METRICS,     "loss.svg", RUN_SCHEDULE,
+        RUN_CONFIG,       "plan.json",      RUN_METRICS,     "loss.svg", RUN_SCHEDULE,
         RUN_TIMELINE_CSV, RUN_TIMELINE_SVG, RUN_CHECKPOINTS, RUN_BEST};
     const char *named = run_names_checkpoints(mem, folder);
     const char *own = path_join(mem, folder, RUN_CHECKPOINTS);
@@ -64,7 +64,7 @@ static bool inspect_folder(Arena *mem, const char *path) {
                    has(mem, path, "pytorch_model.bin.index.json") ||
                    has(mem, path, "pytorch_model.bin");
     bool tokenizer = has(mem, path, "tokenizer.json") || has(mem, path, "vocab.json");
-    if (has(mem, path, "manifest.json")) {
+    if (has(mem, path, CKPT_MANIFEST)) {
         inspect_checkpoint(mem, path);
     } else if (has(mem, path, RUN_METRICS) ||
                dir_exists(path_join(mem, path, RUN_CHECKPOINTS))) {

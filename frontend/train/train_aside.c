@@ -80,7 +80,7 @@ static void copy_file(const char *from, const char *to, const char *name) {
 
 /* By which the checkpoints are read, and are known for what they are. */
 static void copy_along(const char *from, const char *to) {
-    static const char *const names[] = {"config.yaml", RUN_MODULE, RUN_PRODUCTS};
+    static const char *const names[] = {RUN_CONFIG, RUN_MODULE, RUN_PRODUCTS};
     Arena *mem = arena_new();
     int n;
     const char *const *name = tokenizer_files_in(mem, from, &n);
@@ -196,7 +196,7 @@ void aside_move_others(Train *t) {
     if (comm_rank() != 0) return;
     if (!goes_on_here(t)) {
         bool any = count_checkpoints(t, t->ckpt_dir, -1) > 0;
-        bool was_run = file_exists(path_join(t->mem, t->run_dir, "config.yaml"));
+        bool was_run = file_exists(path_join(t->mem, t->run_dir, RUN_CONFIG));
         if (any || !t->loaded) move_all(t, any);
         if (was_run && !t->job.tokenizer) {
             move_tokenizer(t, t->run_dir);

@@ -188,12 +188,12 @@ static const char *begun_from(const Train *t) {
 /* A run that trains nothing says nothing new of the model that its folder has. */
 void report_keep(const Train *t) {
     bool known = t->step >= t->steps && t->saved_step == t->step &&
-                 file_exists(path_join(t->mem, t->run_dir, "config.yaml"));
+                 file_exists(path_join(t->mem, t->run_dir, RUN_CONFIG));
     if (comm_rank() != 0 || known) return;
     keep_module(t);
     Text config = text_new(t->mem);
     config_print_run(t->job.cfg, begun_from(t), &config);
-    write_file(t, "config.yaml", &config);
+    write_file(t, RUN_CONFIG, &config);
     keep_tokenizer(t);
     products_keep(t);
     write_plan(t);

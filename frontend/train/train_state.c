@@ -317,7 +317,7 @@ static bool load_latest(Train *t, const char *dir, char **state) {
 static void load_named(Train *t, const char *path, char **state) {
     bool root = comm_rank() == 0;
     path = comm_broadcast_text(t->mem, root ? ckpt_of_latest(t->mem, path) : path);
-    bool one = root && file_exists(path_join(t->mem, path, "manifest.json"));
+    bool one = root && file_exists(path_join(t->mem, path, CKPT_MANIFEST));
     if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
         t->loaded = path;

@@ -34,8 +34,7 @@ void train_say_notes(const Train *t, int first) {
 static void check_own_folder(const Config *cfg, const char *path) {
     Arena *mem = cfg->state->mem;
     const char *name = strrchr(path, '/'), *folder = path_folder(mem, path);
-    if (strcmp(name ? name + 1 : path, "config.yaml") ||
-        config_by_flag(cfg, "output_dir") ||
+    if (strcmp(name ? name + 1 : path, RUN_CONFIG) || config_by_flag(cfg, "output_dir") ||
         !file_exists(path_join(mem, folder, RUN_METRICS)) ||
         same_folder(folder, cfg->output_dir[0] ? cfg->output_dir : "."))
         return;
@@ -85,7 +84,7 @@ static bool is_alike(const Words *w, const ConfigWords *of) {
 static bool keeps_strategy(Words *w) {
     Arena *mem = w->t->mem;
     const char *file;
-    if (!train_goes_on(w->t, "config.yaml", &file) || !file) return false;
+    if (!train_goes_on(w->t, RUN_CONFIG, &file) || !file) return false;
     w->found = automatic_words_of(mem, &w->given, file);
     if (!is_alike(w, &w->found)) return false;
     w->said = arena_printf(mem, "parallel_mode 2: the strategy stays that of %s", file);

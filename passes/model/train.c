@@ -71,7 +71,7 @@ static void stack(const Train *t, int i, int64_t times, Type *ty) {
     if (ty->rank == MAX_RANK)
         fail(EXIT_CONFIG,
              "%%%s: with micro-batches an argument has at most %d dimensions", name,
-             MAX_RANK - 1 - (t->parts > 1));
+             MAX_RANK - 1 - (t->interleave > 1));
     if (type_bytes(ty) > TYPE_MAX_BYTES / times)
         fail(EXIT_MEMORY, "%%%s: %lld micro-batches have more than 2^50 bytes", name,
              (long long)times);
@@ -81,7 +81,7 @@ static void stack(const Train *t, int i, int64_t times, Type *ty) {
 /* Batch argument i of one micro-batch. */
 static Type batch_type(const Train *t, int i) {
     Type ty = t->grad->arg[i]->ty;
-    stack(t, i, t->parts, &ty);
+    stack(t, i, t->interleave, &ty);
     return ty;
 }
 
@@ -140,20 +140,22 @@ static Op *run_part(Train *t, Builder *b, Value *const *in, int64_t part) {
     const Func *g = t->grad;
     Value **own = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
     for (int i = 0; i < g->narg; i++) {
-        bool cut = t->parts > 1 && arg_is_batch(g, i);
+        bool cut = t->interleave > 1 && arg_is_batch(g, i);
         own[i] = cut ? one_of(b, in[i], part, g->arg[i]->ty) : in[i];
     }
     char *attrs = bfmt(b, "fn=@%s", g->name);
-    if (t->parts > 1) attrs = bfmt(b, "%s; beside=%lld", attrs, (long long)t->parts);
+    if (t->interleave > 1)
+        attrs = bfmt(b, "%s; beside=%lld", attrs, (long long)t->interleave);
     return build_list(b, OP_call, attrs, g->narg, own, NULL, 0);
 }
 
 /* The model on one micro-batch; its loss and gradients are added to the sums. */
 static void run_model(Train *t, Builder *b, Value *const *in, Value **sum) {
-    Op **run = NEW_ARRAY(t->m->mem, Op *, (size_t)t->parts);
-    for (int64_t part = 0; part < t->parts; part++) run[part] = run_part(t, b, in, part);
+    Op **run = NEW_ARRAY(t->m->mem, Op *, (size_t)t->interleave);
+    for (int64_t part = 0; part < t->interleave; part++)
+        run[part] = run_part(t, b, in, part);
     for (int j = 0; j <= t->nparam; j++)
-        for (int64_t part = 0; part < t->parts; part++) {
+        for (int64_t part = 0; part < t->interleave; part++) {
             Value *v = run[part]->out[j ? first_gradient(t) + j - 1 : 0];
             sum[j] = sum[j] ? build1(b, OP_add, NULL, sum[j], v, NULL) : v;
         }
@@ -250,7 +252,7 @@ static void run_micro_batches(Train *t, int64_t n) {
     int64_t middle = n - first - last;
     if (middle > 0) run_loop(t, first, middle);
     if (last) run_once(t, n - 1);
-    int64_t runs = n * t->parts;
+    int64_t runs = n * t->interleave;
     if (runs == 1) return;
     t->sum[0] = build1(&t->b, OP_scale, bfmt(&t->b, "by=%.17g", 1.0 / (double)runs),
                        t->sum[0], NULL);
@@ -306,7 +308,7 @@ void pass_train(Module *m, const PassOptions *o) {
     Train t = {.m = m,
                .o = o,
                .optimizer = train_optimizer(o->optimizer),
-               .parts = MAX(o->interleave, 1)};
+               .interleave = MAX(o->interleave, 1)};
     t.grad = find_grad(m);
     t.step = func_new_unique(m, "step", ROLE_STEP);
     t.b = build_at_end(t.step);
@@ -318,7 +320,7 @@ void pass_train(Module *m, const PassOptions *o) {
     t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
     if (t.optimizer) train_scalar_arguments(&t);
     int64_t n = MAX(o->micro_batches, 1);
-    t.value[t.grad->narg - 1] = loss_gradient(&t, n * t.parts);
+    t.value[t.grad->narg - 1] = loss_gradient(&t, n * t.interleave);
     run_micro_batches(&t, n);
     add_same(&t, true);
     shard_gradients(&t);

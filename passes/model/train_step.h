@@ -18,7 +18,7 @@ typedef struct Train {
     const PassOptions *o;
     Func *grad, *step;
     Builder b;
-    int64_t parts;      /* runs of the model that are a micro-batch */
+    int64_t interleave; /* runs of the model that are a micro-batch */
     int nparam, *param; /* indices of the parameters among grad's arguments */
     Value **value;      /* per argument of grad: its value in @step */
     Value **held;       /* per parameter: the argument of @step */

@@ -91,8 +91,8 @@ static void parse_files(Arena *mem, const Json *list, Manifest *m) {
 }
 
 static void parse_manifest(Arena *mem, const char *text, Manifest *m) {
-    const Json *root = json_parse(mem, "manifest.json", text, strlen(text), MAX_MANIFEST,
-                                  EXIT_CHECKPOINT);
+    const Json *root =
+        json_parse(mem, CKPT_MANIFEST, text, strlen(text), MAX_MANIFEST, EXIT_CHECKPOINT);
     const Json *format = json_need(root, "format");
     if (strcmp(json_string(format), "stator checkpoint"))
         json_fail(format, NULL, "this is the manifest of something else");
@@ -135,7 +135,7 @@ const char *manifest_sizes(Arena *mem, const char *folder, const Manifest *m) {
 }
 
 const char *manifest_fetch(Arena *mem, const char *folder, const char **text) {
-    const char *path = path_join(mem, folder, "manifest.json");
+    const char *path = path_join(mem, folder, CKPT_MANIFEST);
     Catch c;
     size_t n;
     if (!file_exists(path)) return "manifest.json is missing";

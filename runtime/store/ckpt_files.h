@@ -12,8 +12,9 @@ enum { CKPT_VERSION = 4, CKPT_NAME_BYTES = 48, CKPT_RANKS_MAX = 1 << 20 };
  * Version 4: the same, and in layout.json of which stage a tensor is and which of the rows it has
  * that all stages have of it together. */
 enum { CKPT_WHOLE = 1, CKPT_PARTS = 2, CKPT_SHARED = 3, CKPT_STAGES = 4 };
-#define CKPT_LAYOUT "layout.json"
-#define CKPT_LATEST "latest"
+#define CKPT_MANIFEST "manifest.json"
+#define CKPT_LAYOUT   "layout.json"
+#define CKPT_LATEST   "latest"
 
 extern const char *const ckpt_file_name[CKPT_FILES];
 

@@ -177,7 +177,7 @@ static bool verifies(const Load *l, int file) {
 
 static const char *not_all(const Load *l) {
     return arena_printf(l->mem, "%s: a file of some rank is missing",
-                        l->m.version == CKPT_WHOLE ? "manifest.json" : CKPT_LAYOUT);
+                        l->m.version == CKPT_WHOLE ? CKPT_MANIFEST : CKPT_LAYOUT);
 }
 
 static const char *load_files(Load *l) {

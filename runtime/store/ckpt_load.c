@@ -160,7 +160,7 @@ static const char *identity(Arena *mem, const char *path) {
 /* On all ranks: which see the very folder of rank 0, whose manifest has this text? */
 static void find_remote(Load *l, bool root, const char *text) {
     const char *mine, *here;
-    here = identity(l->mem, path_join(l->mem, l->folder, "manifest.json"));
+    here = identity(l->mem, path_join(l->mem, l->folder, CKPT_MANIFEST));
     bool same = !strcmp(here, group_share(&l->group, l->mem, here));
     bool seen = root;
     if (!root && same && !manifest_fetch(l->mem, l->folder, &mine))

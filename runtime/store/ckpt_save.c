@@ -261,9 +261,9 @@ static int write_manifest(Save *s) {
     for (int i = 0; i < most; i++)
         if (s->file[i].name[0]) m->file[m->nfiles++] = s->file[i];
     Text text = manifest_text(s->mem, m);
-    error = shard_write_text(s->tmp_fd, "manifest.json", &text, NULL);
+    error = shard_write_text(s->tmp_fd, CKPT_MANIFEST, &text, NULL);
     if (!error && fsync(s->tmp_fd) != 0) error = errno;
-    return error ? give_up_file(s, error, "write", "manifest.json") : 0;
+    return error ? give_up_file(s, error, "write", CKPT_MANIFEST) : 0;
 }
 
 /* Gives the folder its name. One of that step may be there already (saved again after

@@ -215,7 +215,8 @@ TEST(the_front_has_nothing_that_something_else_beats) {
     }
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
-            EXPECT(p[i].c->number != p[k].c->number || p[i].c->alone != p[k].c->alone);
+            EXPECT(p[i].c->number != p[k].c->number ||
+                   p[i].c->no_overlap != p[k].c->no_overlap);
     int ahead = 0;
     for (int i = 0; i < r.nfamilies; i++) {
         const Family *f = &r.family[i];

@@ -80,7 +80,7 @@ static void plan_choice(All *a, const Choice *c) {
 static void see(void *ctx, const Choice *c) {
     All *a = ctx;
     Choice alone = *c;
-    alone.alone = true;
+    alone.no_overlap = true;
     if (a->seen++ % a->each) return;
     plan_choice(a, c);
     if (c->parts == 1) plan_choice(a, &alone);

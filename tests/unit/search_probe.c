@@ -76,7 +76,7 @@ static void all_shared(const char *type, const char *optimizer) {
                     ProbeKey key = {tp, cp, ring, 1, false, vocab}, first = key;
                     for (int sp = 0; sp <= (tp > 1); sp++)
                         for (int parts = 1; parts <= 2; parts++) {
-                            key.sp = sp;
+                            key.sequence_parallel = sp;
                             key.parts = parts;
                             expect_shared(mem, s, first, key);
                         }
