@@ -44,6 +44,8 @@ bool config_try(ConfigState *s, void (*f)(void *), void *context);
 /* Fails with EXIT_CONFIG and all problems, those of files first; nothing without any. */
 void config_fail_all(const ConfigState *s);
 
+/* Fails with EXIT_CONFIG: there is no such key; says which is near. */
+_Noreturn void config_unknown_key(Arena *a, const char *path, SourcePos at);
 /* Reads a file (config_read_file) or a text that must not name base files, or flags, over
  * the settings that are there. */
 void config_read_file(ConfigState *s, const char *path);
