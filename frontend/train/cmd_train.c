@@ -62,7 +62,10 @@ static void mend_latest(const Train *t, const char *folder, int64_t step) {
 /* From here on what is in the folder is of this run. */
 static void take_folder(Train *t) {
     const char *best = path_join(t->mem, t->run_dir, RUN_BEST);
-    if (comm_rank() == 0) ckpt_remove_leftovers(t->mem, t->ckpt_dir);
+    if (comm_rank() == 0) {
+        ckpt_remove_leftovers(t->mem, t->ckpt_dir);
+        ckpt_remove_leftovers(t->mem, best);
+    }
     aside_move_others(t);
     best_start(t);
     if (comm_rank() == 0) {

@@ -195,9 +195,13 @@ static int find_generator(const char *name) {
     return k;
 }
 
+static bool has_room(int chunks, int64_t micro) {
+    return micro <= MAX_TASKS / TASKS_OF_CHUNK / chunks;
+}
+
 bool schedule_fits(const char *name, int stages, int each, int micro) {
     int k = find_generator(name);
-    if (k == ARRAY_LEN(generators)) return false;
+    if (k == ARRAY_LEN(generators) || !has_room(stages * each, micro)) return false;
     bool groups = generators[k].is.groups && each > 1;
     return each >= generators[k].is.least && each <= generators[k].is.most &&
            (!groups || micro % stages == 0);
@@ -209,7 +213,7 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
     check(stages > 0 && chunks % stages == 0 && micro > 0);
     if (k == ARRAY_LEN(generators)) fail(EXIT_CONFIG, "unknown schedule '%s'", name);
     int v = chunks / stages;
-    if (micro > MAX_TASKS / TASKS_OF_CHUNK / chunks)
+    if (!has_room(chunks, micro))
         fail(EXIT_CONFIG,
              "%d chunks and %lld micro-batches; a schedule has at most %d tasks", chunks,
              (long long)micro, MAX_TASKS);

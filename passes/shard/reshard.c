@@ -67,11 +67,13 @@ static Value *made_again(const PassOptions *options, Builder *b, const Op *op,
 static Value *cast_parts(Builder *b, Value *v, DType to) {
     Type ty = v->ty;
     ty.dt = to;
+    bool narrows = dtype_bytes[to] < dtype_bytes[v->ty.dt];
     Value *from = v->def && op_has(v->def, F_CAST) ? v->def->in[0] : NULL;
-    if (from && from->ty.dt == to && type_same_placement(&from->ty, &ty)) return from;
+    if (narrows && from && from->ty.dt == to && type_same_placement(&from->ty, &ty))
+        return from;
     b->name = v->name;
-    bool rounds = ty.pending && dtype_bytes[to] < dtype_bytes[v->ty.dt];
-    Value *made = build_placed(b, OP_cast, rounds ? "parts=1" : NULL, ty, v);
+    Value *made =
+        build_placed(b, OP_cast, narrows && ty.pending ? "parts=1" : NULL, ty, v);
     Over o = over_none(made->def);
     for (int k = 0; k < ty.rank; k++) o.split[o.d.term[0][k]] = ty.split[k];
     o.passes = ty.pending;

@@ -169,6 +169,8 @@ TEST(generators_refuse_what_does_not_go_together) {
         "1024 chunks and 1048576 micro-batches; a schedule has at most 33554432 tasks");
     EXPECT_FAIL(schedule_make(mem(), "gpipe", 2, 2, ((int64_t)1 << 32) + 2), EXIT_CONFIG,
                 "2 chunks and 4294967298 micro-batches");
+    EXPECT(schedule_fits("1f1b", 16, 1, 1 << 19) &&
+           !schedule_fits("1f1b", 16, 1, 1 << 20));
 }
 
 /* ---- published times ---- */

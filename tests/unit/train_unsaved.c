@@ -56,8 +56,11 @@ TEST_LIMIT(leftovers_are_removed_by_who_writes_there, 120) {
     RUN_EXPECT(
         0, runs_words(config, in_temp("other"), arena_printf(mem(), "--resume %s", run)));
     EXPECT(file_exists(leftover));
+    const char *best = path_join(mem(), run, "best/step_00000003.tmp");
+    EXPECT_INT(dir_make(path_join(mem(), run, "best")), 0);
+    EXPECT_INT(dir_make(best), 0);
     RUN_EXPECT(0, runs_words(config, run, ""));
-    EXPECT(!file_exists(leftover));
+    EXPECT(!file_exists(leftover) && !file_exists(best));
 }
 
 /* Losses of validation by step. */
