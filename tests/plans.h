@@ -88,6 +88,19 @@ static inline PlanComm plan_find(const Plan *p, PlanPart part, const char *kind,
     return sum;
 }
 
+/* Bytes that a rank sends a step in sums over the axes ("dp"), by functions that run at least so
+ * often in it. */
+static inline int64_t plan_summed_bytes(const Plan *p, const char *axes, int64_t runs) {
+    int64_t bytes = 0;
+    for (int i = 0; i < p->ncomm; i++) {
+        const PlanComm *c = &p->comm[i];
+        bool sums = !strcmp(c->kind, "reduce_scatter") || !strcmp(c->kind, "all_reduce");
+        if (sums && !strcmp(c->axes, axes) && c->runs >= runs)
+            bytes += c->sent_bytes * c->runs;
+    }
+    return bytes;
+}
+
 /* Number of operations in a part, of every kind and over any axes. */
 static inline int64_t plan_operations(const Plan *p, PlanPart part) {
     int64_t n = 0;

@@ -14,17 +14,6 @@ static const char *const way[] = {
     "dp 2 pp 2 micro 4 zero level2 threshold 0",
 };
 
-/* Bytes that a rank sends in sums over dp. */
-static int64_t summed_bytes(const Plan *p) {
-    int64_t bytes = 0;
-    for (int i = 0; i < p->ncomm; i++) {
-        const PlanComm *c = &p->comm[i];
-        bool sums = !strcmp(c->kind, "reduce_scatter") || !strcmp(c->kind, "all_reduce");
-        if (sums && !strcmp(c->axes, "dp")) bytes += c->sent_bytes * c->runs;
-    }
-    return bytes;
-}
-
 static Plan plan_in(Arena *mem, const char *words, const char *wide) {
     return plan_of(mem, plan_gpt2,
                    arena_printf(mem,
@@ -40,7 +29,8 @@ TEST(half_of_the_bytes_between_replicas) {
     for (int i = 0; i < ARRAY_LEN(way); i++) {
         test_at("%s", way[i]);
         Plan wide = plan_in(mem, way[i], "True"), narrow = plan_in(mem, way[i], "False");
-        int64_t all = summed_bytes(&wide), half = summed_bytes(&narrow);
+        int64_t all = plan_summed_bytes(&wide, "dp", 1),
+                half = plan_summed_bytes(&narrow, "dp", 1);
         if (all < 1000000 || 2 * half < all || 2 * half > all + MOST_OTHERS)
             test_fail(__FILE__, __LINE__, "%s: %lld bytes of %lld", way[i],
                       (long long)half, (long long)all);
@@ -64,7 +54,9 @@ TEST(a_tied_table_is_summed_once) {
                 plan_of(mem, plan_gpt2,
                         arena_printf(mem, "%s M.tie_word_embeddings False", words));
             int64_t table_bytes = 4 * (int64_t)PLAN_V * PLAN_C;
-            EXPECT_INT(summed_bytes(&two) - summed_bytes(&tied), 2 * table_bytes / 2);
+            EXPECT_INT(plan_summed_bytes(&two, "dp", 1) -
+                           plan_summed_bytes(&tied, "dp", 1),
+                       2 * table_bytes / 2);
         }
     }
     arena_free(mem);

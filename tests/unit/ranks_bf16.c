@@ -59,14 +59,17 @@ TEST_LIMIT(sums_of_16_bits, 180) {
         {4, PC "model_parallel 2 " PC "context_parallel 2 " PC
                "context_parallel_algo megatron_cp_algo "},
     };
+    static const char *const model[] = {"gpt2_tiny", "llama_tiny"};
     double worst = 0;
-    const char *one = run_of("one", "gpt2_tiny", 1, BF16);
+    const char *alone[] = {run_of("gpt2", model[0], 1, BF16),
+                           run_of("llama", model[1], 1, BF16)};
     for (int i = 0; i < ARRAY_LEN(split); i++) {
+        const char *one = alone[i % 2];
         const char *words = arena_printf(mem(), "%s%s", BF16, split[i].words);
-        const char *wide = run_of("wide", "gpt2_tiny", split[i].ranks, words);
+        const char *wide = run_of("wide", model[i % 2], split[i].ranks, words);
         words = arena_printf(mem(), "%s%sallreduce_activations_in_fp32 False ", words,
                              MODEL_KEY);
-        const char *narrow = run_of("narrow", "gpt2_tiny", split[i].ranks, words);
+        const char *narrow = run_of("narrow", model[i % 2], split[i].ranks, words);
         double off = apart(one, narrow);
         if (!(off <= 2e-3) || !(apart(wide, narrow) > 0))
             test_fail(__FILE__, __LINE__, "%s: %.2g from one rank, %.2g from f32 sums",
