@@ -1,5 +1,5 @@
 /* comm_link.h - between the files comm*.c: the processes, groups of them, and messages
- * between two ranks. Only comm_mpi.c knows how messages are sent. */
+ * between two ranks. */
 #ifndef STATOR_COMM_LINK_H
 #define STATOR_COMM_LINK_H
 #include "runtime/comm/comm.h"
@@ -11,6 +11,7 @@ typedef struct CommWorld {
     int local_cores; /* that the processes of this host may use together */
     char host[256];
     char (*hosts)[COMM_HOST_BYTES]; /* of all ranks, cut off; NULL: alone */
+    int *local_of; /* of all ranks: their number on this host, -1: not here */
 } CommWorld;
 extern CommWorld comm_world; /* filled by comm_start */
 
@@ -24,14 +25,29 @@ typedef struct CommGroup {
 CommGroup comm_group(unsigned axes);
 int comm_group_rank(const CommGroup *g, int member);
 
-/* Messages of at most LINK_MAX_BYTES, several at once, each in a slot of the caller's
- * choice that must be free; link_wait frees it (and returns at once when it is). Between
- * two ranks they arrive in the order of their sends. A send may wait for its receive:
- * post receives first. Empty messages are not sent. */
-enum { LINK_SLOTS = 64, LINK_MAX_BYTES = 1 << 30 };
+/* Messages of at most LINK_MAX_BYTES, several at once, each in a slot of the caller's choice that
+ * must be free: the first LINK_SENDS send, the others receive. link_wait frees it (and returns at
+ * once when it is free). Between two ranks messages arrive in the order of their sends, and
+ * receives are met in theirs. A send may wait for its receive: post receives first. Empty messages
+ * are not sent. */
+enum { LINK_SENDS = 4, LINK_SLOTS = 2 * LINK_SENDS, LINK_MAX_BYTES = 1 << 30 };
 void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
+/* Memory where such a message may be put, to be sent from there without a copy; NULL: anywhere. */
+char *link_room(int slot, int rank, int64_t bytes);
+/* Waits for what a slot receives, and says where it is, to be read until link_release: in `to`, or
+ * where a rank of this host has put it, without a copy (then `to` is not written). */
+const char *link_arrived(int slot);
+void link_release(int slot);
+
+/* The same by MPI; done: the bytes that were sent, or came. */
+void mpi_receive(int slot, int rank, void *to, int64_t bytes);
+void mpi_send(int slot, int rank, const void *from, int64_t bytes);
+bool mpi_done(int slot, int64_t *bytes);
+/* Lets MPI go on with messages between stages, for who waits for something else. */
+void mpi_advance(void);
+
 /* Messages of compiled programs between stages: those of one number arrive in their order,
  * others in any. A post is a slot of its own kind, in [0, posts) after link_posts(posts),
  * which may only grow and only while the other thread is idle. link_unpost waits until its data

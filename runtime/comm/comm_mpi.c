@@ -5,18 +5,15 @@
 #define _GNU_SOURCE
 #include "runtime/comm/comm_launcher.h"
 #include "runtime/comm/comm_link.h"
+#include "runtime/comm/comm_shared.h"
+#include "runtime/comm/comm_wait.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/rt.h"
-#include <fcntl.h>
-#include <math.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -27,6 +24,7 @@ enum {
 };
 
 static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
+static MPI_Comm local; /* ranks of this host, while comm_start looks at it */
 static bool started;
 static bool alone;       /* comm_alone */
 static CommWorld of_all; /* what comm_world is when this rank is not alone */
@@ -71,7 +69,7 @@ static void end_from_watch(int code) {
 
 /* The cores that the processes of this host may use, each counted once; does any belong to
  * two? */
-static int shared_cores(MPI_Comm local, bool *overlap) {
+static int shared_cores(bool *overlap) {
     cpu_set_t mine, all;
     if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
         CPU_ZERO(&mine);
@@ -95,37 +93,25 @@ static void share_threads(bool overlap) {
     rt_share_host(least, overlap);
 }
 
-/* Memory under a name that only these ranks know, and only until all have it. */
-static void *map_shared(const char *name, size_t bytes, bool makes) {
-    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (makes ? O_CREAT | O_EXCL : 0);
-    int fd = open(name, flags, 0600);
-    if (fd < 0) return NULL;
-    void *p = MAP_FAILED;
-    if (!makes || ftruncate(fd, (off_t)bytes) == 0)
-        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    return p == MAP_FAILED ? NULL : p;
+static void tell_local(void *data, int bytes) {
+    CALL(MPI_Bcast, data, bytes, MPI_BYTE, 0, local);
 }
 
-/* All ranks of the host, or none. */
-static void share_board(MPI_Comm local) {
-    char name[64];
-    uint64_t word[2] = {0};
-    int there, all, me = comm_world.local_rank;
-    size_t bytes = watch_board_bytes(comm_world.local_size);
-    if (comm_world.local_size == 1) return;
-    if (getrandom(word, sizeof word, 0) != sizeof word) word[0] = (uint64_t)getpid();
-    CALL(MPI_Bcast, word, sizeof word, MPI_BYTE, 0, local);
-    snprintf(name, sizeof name, "/dev/shm/stator-%016llx%016llx",
-             (unsigned long long)word[0], (unsigned long long)word[1]);
-    void *board = me == 0 ? map_shared(name, bytes, true) : NULL;
-    CALL(MPI_Barrier, local);
-    if (me > 0) board = map_shared(name, bytes, false);
-    there = board != NULL;
-    CALL(MPI_Allreduce, &there, &all, 1, MPI_INT, MPI_MIN, local);
-    if (me == 0) unlink(name);
-    if (!all && board) munmap(board, bytes);
-    watch_board(all ? board : NULL, me, comm_world.local_size);
+static bool all_of_local(bool mine) {
+    int yes = mine, all;
+    CALL(MPI_Allreduce, &yes, &all, 1, MPI_INT, MPI_MIN, local);
+    return all;
+}
+
+/* comm_world.local_of. */
+static void know_local(void) {
+    int *of = calloc((size_t)comm_world.local_size, sizeof *of);
+    comm_world.local_of = calloc((size_t)comm_world.size, sizeof *of);
+    if (!of || !comm_world.local_of) die("no memory for %d ranks", comm_world.size);
+    CALL(MPI_Allgather, &comm_world.rank, 1, MPI_INT, of, 1, MPI_INT, local);
+    for (int i = 0; i < comm_world.size; i++) comm_world.local_of[i] = -1;
+    for (int i = 0; i < comm_world.local_size; i++) comm_world.local_of[of[i]] = i;
+    free(of);
 }
 
 static void tell_hosts(void) {
@@ -138,15 +124,16 @@ static void tell_hosts(void) {
 }
 
 static void look_at_host(void) {
-    MPI_Comm local;
     CALL(MPI_Comm_split_type, world, MPI_COMM_TYPE_SHARED, comm_world.rank, MPI_INFO_NULL,
          &local);
     CALL(MPI_Comm_rank, local, &comm_world.local_rank);
     CALL(MPI_Comm_size, local, &comm_world.local_size);
     bool overlap;
-    comm_world.local_cores = shared_cores(local, &overlap);
+    comm_world.local_cores = shared_cores(&overlap);
     share_threads(overlap);
-    share_board(local);
+    know_local();
+    comm_share_memory(&(HostCalls){tell_local, all_of_local}, comm_world.local_rank,
+                      comm_world.local_size);
     tell_hosts();
     CALL(MPI_Comm_free, &local);
 }
@@ -197,6 +184,8 @@ void link_end(void) {
     watch_stop();
     free(comm_world.hosts);
     comm_world.hosts = NULL;
+    free(comm_world.local_of);
+    comm_world.local_of = NULL;
 }
 
 _Noreturn void comm_abort(int code) {
@@ -224,31 +213,13 @@ static void end_watch(void) {
 /* Of one call; and of a broadcast that is all waiting, for ranks that others keep from their core. */
 enum { CHUNK_BYTES = 256 << 20, SHORT_BYTES = 4096 };
 
-/* Between two polls of a wait of `waited` seconds so far. Naps are a small part of it: what is
- * waited for may need the core, and many ranks that poll often take one for themselves. */
-static void nap(double waited, double least, double most) {
-    double seconds = fmin(fmax(waited / 16, least), most);
-    const struct timespec t = {.tv_nsec = (long)(1e9 * seconds)};
-    nanosleep(&t, NULL);
-}
-
-/* Of a control operation. The others may be at something long, reading files or compiling. */
-static void pause_since(double start) {
-    const double soon_seconds = 0.001;
-    double waited = clock_seconds() - start;
-    if (waited < soon_seconds)
-        sched_yield();
-    else
-        nap(waited, 5e-5, 5e-3);
-}
-
 /* MPI's own waits would take a core until the last rank has come. */
 static void complete(MPI_Request *request) {
     double start = clock_seconds();
     for (int done = 0;;) {
         CALL(MPI_Test, request, &done, MPI_STATUS_IGNORE);
         if (done) return;
-        pause_since(start);
+        wait_for_control(start);
     }
 }
 
@@ -351,7 +322,7 @@ static void await_message(int from) {
     for (int there = 0;;) {
         CALL(MPI_Iprobe, from, TAG_CONTROL, world, &there, MPI_STATUS_IGNORE);
         if (there) return;
-        pause_since(start);
+        wait_for_control(start);
     }
 }
 
@@ -370,84 +341,47 @@ void comm_receive_bytes(int from, void *data, size_t bytes) {
     end_watch();
 }
 
-/* ---- messages ---- */
+/* ---- messages of collectives ---- */
 
-static struct Slot {
+static struct Message {
     MPI_Request request;
-    bool busy, receives;
+    bool receives;
     int rank, bytes;
-} slots[LINK_SLOTS];
-static _Atomic LinkIdle when_idle;
+} messages[LINK_SLOTS];
 
-void link_when_idle(LinkIdle how) {
-    when_idle = how;
+void mpi_receive(int slot, int rank, void *to, int64_t bytes) {
+    struct Message *m = &messages[slot];
+    *m = (struct Message){.receives = true, .rank = rank, .bytes = (int)bytes};
+    CALL(MPI_Irecv, to, m->bytes, MPI_BYTE, rank, TAG_LINK, world, &m->request);
 }
 
-/* Between two polls of a wait that began at `start`. Who gives up a core is soon asked again, so
- * who yields naps after a while. */
-static void idle(double start) {
-    const double brief_seconds = 0.001;
-    LinkIdle how = when_idle;
-    if (how == LINK_SPINS) return;
-    double waited = clock_seconds() - start;
-    if (how == LINK_YIELDS && waited < brief_seconds)
-        sched_yield();
-    else
-        nap(how == LINK_NAPS ? 0 : waited, 5e-5, 1e-3);
-}
-
-static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {
-    check(slot >= 0 && slot < LINK_SLOTS && !slots[slot].busy);
-    check(bytes >= 0 && bytes <= LINK_MAX_BYTES);
-    slots[slot] = (struct Slot){.receives = receives, .rank = rank, .bytes = (int)bytes};
-    slots[slot].busy = bytes > 0;
-    return &slots[slot];
-}
-
-void link_receive(int slot, int rank, void *to, int64_t bytes) {
-    struct Slot *s = take_slot(slot, rank, bytes, true);
-    if (!s->busy) return;
-    CALL(MPI_Irecv, to, s->bytes, MPI_BYTE, rank, TAG_LINK, world, &s->request);
-}
-
-void link_send(int slot, int rank, const void *from, int64_t bytes) {
-    struct Slot *s = take_slot(slot, rank, bytes, false);
-    if (!s->busy) return;
-    CALL(MPI_Isend, from, s->bytes, MPI_BYTE, rank, TAG_LINK, world, &s->request);
+void mpi_send(int slot, int rank, const void *from, int64_t bytes) {
+    struct Message *m = &messages[slot];
+    *m = (struct Message){.rank = rank, .bytes = (int)bytes};
+    CALL(MPI_Isend, from, m->bytes, MPI_BYTE, rank, TAG_LINK, world, &m->request);
 }
 
 /* Members that run different collectives are our mistake, not the network's. */
-static void expect_fit(const struct Slot *s, int rc) {
+static void expect_fit(const struct Message *m, int rc) {
     int class = MPI_SUCCESS;
     if (rc == MPI_SUCCESS) return;
     if (MPI_Error_class(rc, &class) == MPI_SUCCESS && class == MPI_ERR_TRUNCATE) {
         die("rank %d sent more to rank %d in a collective than the %d bytes expected",
-            s->rank, comm_world.rank, s->bytes);
+            m->rank, comm_world.rank, m->bytes);
     }
     call_failed(rc, "MPI_Test");
 }
 
-void link_wait(int slot) {
-    check(slot >= 0 && slot < LINK_SLOTS);
-    struct Slot *s = &slots[slot];
-    if (!s->busy) return;
+bool mpi_done(int slot, int64_t *bytes) {
+    struct Message *m = &messages[slot];
     MPI_Status status;
-    double start = clock_seconds();
-    for (int done = 0;;) {
-        expect_fit(s, MPI_Test(&s->request, &done, &status));
-        if (done) break;
-        watch_wait(WATCH_FOR_RANK, s->rank);
-        idle(start);
-    }
-    watch_go_on();
-    s->busy = false;
-    if (!s->receives) return;
-    int got;
+    int done, got;
+    expect_fit(m, MPI_Test(&m->request, &done, &status));
+    *bytes = m->bytes;
+    if (!done || !m->receives) return done;
     CALL(MPI_Get_count, &status, MPI_BYTE, &got);
-    if (got != s->bytes) {
-        die("rank %d sent %d bytes to rank %d in a collective, where %d were expected",
-            s->rank, got, comm_world.rank, s->bytes);
-    }
+    *bytes = got;
+    return true;
 }
 
 /* ---- messages between stages ---- */
@@ -456,7 +390,7 @@ static struct Post {
     MPI_Request request;
     int rank;
 } * posts;
-static int nposts;
+static int nposts, posted; /* posted: not yet known to have arrived */
 
 void link_posts(int n) {
     struct Post *more = realloc(posts, (size_t)n * sizeof *posts);
@@ -475,6 +409,13 @@ void link_post(int post, int rank, int64_t message, const void *data, int64_t by
     posts[post].rank = rank;
     CALL(MPI_Isend, data, (int)bytes, MPI_BYTE, rank, tag_of(message), world,
          &posts[post].request);
+    posted++;
+}
+
+void mpi_advance(void) {
+    int there;
+    if (posted)
+        CALL(MPI_Iprobe, MPI_ANY_SOURCE, TAG_CONTROL, world, &there, MPI_STATUS_IGNORE);
 }
 
 static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {
@@ -483,7 +424,7 @@ static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {
         CALL(MPI_Test, request, &done, status);
         if (done) break;
         watch_wait(WATCH_FOR_RANK, rank);
-        idle(start);
+        wait_for_message(start);
     }
     watch_go_on();
 }
@@ -491,6 +432,7 @@ static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {
 void link_unpost(int post) {
     check(post >= 0 && post < nposts);
     wait_request(&posts[post].request, posts[post].rank, MPI_STATUS_IGNORE);
+    posted--;
 }
 
 void link_take(int rank, int64_t message, void *to, int64_t bytes) {

@@ -6,7 +6,7 @@
 #include "runtime/comm/comm_ring.h"
 
 enum {
-    LANES = 4,
+    LANES = LINK_SENDS,
     SEGMENT_BYTES = 256 << 10, /* at most */
     SEGMENT_LEAST = 16 << 10,  /* unless the piece is smaller */
 };
@@ -86,9 +86,9 @@ typedef struct Lane {
     int64_t item;
     int step;
     Step now;
-    char *hold, *fresh; /* sent, received, where the parts do not serve */
-    char *carried;      /* result of the last step */
-    char *landing;      /* receives the message */
+    char *hold, *fresh;  /* sent, received, where the parts do not serve */
+    const char *carried; /* result of the last step */
+    char *landing;       /* receives the message */
     int64_t offset, take_bytes;
 } Lane;
 
@@ -119,40 +119,47 @@ static void lane_post(Ring *r, int i) {
         l->landing = comm_stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
     }
     if (!l->landing) l->landing = l->fresh;
-    link_receive(i, comm_group_rank(r->group, s.from), l->landing, l->take_bytes);
-    char *out = l->carried;
+    link_receive(LANES + i, comm_group_rank(r->group, s.from), l->landing, l->take_bytes);
+    int to = comm_group_rank(r->group, s.to);
+    const char *out = l->carried;
     if (!s.carry)
         out = comm_stream_pointer(&r->from, s.send_piece, l->offset, send_bytes);
     if (!out) {
-        out = l->hold;
-        comm_stream_read(&r->from, s.send_piece, l->offset, send_bytes, out);
+        char *room = link_room(i, to, send_bytes);
+        if (!room) room = l->hold;
+        comm_stream_read(&r->from, s.send_piece, l->offset, send_bytes, room);
+        out = room;
     }
-    link_send(LANES + i, comm_group_rank(r->group, s.to), out, send_bytes);
+    link_send(i, to, out, send_bytes);
     r->sent_bytes += send_bytes;
 }
 
-/* Waits for what comes and puts it where it belongs. */
-static void lane_take(Ring *r, int i) {
-    Lane *l = &r->lane[i];
+/* Puts what came where it belongs; returns where it can be sent on from. */
+static const char *lane_store(Ring *r, Lane *l, const char *came) {
     Step s = l->now;
-    char *dest = NULL;
-    link_wait(i);
+    char *dest = NULL, *out = l->fresh;
     if (s.store)
         dest = comm_stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
-    if (s.add) {
-        char *out = dest ? dest : l->fresh;
+    if (dest) out = dest;
+    if (s.add)
         comm_stream_combine(&r->from, s.take_piece, l->offset, l->take_bytes,
-                            r->kind->max, l->fresh, out);
-        l->landing = out;
-    }
-    if (s.store && !dest) {
-        comm_stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, l->landing);
-    }
-    link_wait(LANES + i);
-    l->carried = l->landing;
-    if (l->landing == l->fresh) {
+                            r->kind->max, came, out);
+    else if (came != out && l->take_bytes)
+        memcpy(out, came, (size_t)l->take_bytes);
+    if (s.store && !dest)
+        comm_stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, out);
+    return out;
+}
+
+/* Waits for what comes and does with it what the step says. */
+static void lane_take(Ring *r, int i) {
+    Lane *l = &r->lane[i];
+    l->carried = lane_store(r, l, link_arrived(LANES + i));
+    link_release(LANES + i);
+    link_wait(i);
+    if (l->carried == l->fresh) {
         l->fresh = l->hold;
-        l->hold = l->landing;
+        l->hold = (char *)(uintptr_t)l->carried;
     }
 }
 

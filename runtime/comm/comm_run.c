@@ -33,11 +33,11 @@ static int64_t share_slots(const CommGroup *g, char *slots, int64_t slot) {
     int64_t sent = 0;
     for (int have = 1; have < g->n; have *= 2) {
         int64_t bytes = MIN(have, g->n - have) * slot;
-        link_receive(0, comm_group_rank(g, (g->me + have) % g->n), slots + have * slot,
-                     bytes);
-        link_send(1, comm_group_rank(g, (g->me + g->n - have) % g->n), slots, bytes);
+        link_receive(LINK_SENDS, comm_group_rank(g, (g->me + have) % g->n),
+                     slots + have * slot, bytes);
+        link_send(0, comm_group_rank(g, (g->me + g->n - have) % g->n), slots, bytes);
+        link_wait(LINK_SENDS);
         link_wait(0);
-        link_wait(1);
         sent += bytes;
     }
     return sent;

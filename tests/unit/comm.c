@@ -8,6 +8,7 @@ TEST_LABEL(RANKS);
 
 #define COLLECTIVES BUILD_DIR "/tests/mpi/mpi_collectives "
 #define ENDS        BUILD_DIR "/tests/mpi/mpi_ends "
+#define STAGES      BUILD_DIR "/tests/mpi/mpi_stages "
 /* Sends that wait for their receives, as messages between hosts do: no buffer hides that
  * two ranks wait for each other. 56 is the least that Open MPI takes. */
 #define RENDEZVOUS "--mca btl_vader_eager_limit 56"
@@ -50,15 +51,35 @@ TEST(an_axis_of_one) {
     EXPECT_MPI(5, "", COLLECTIVES "1x5");
 }
 
+static void without_shared_memory(void) {
+    setenv("STATOR_SHARED_MEMORY", "off", 1);
+}
+
+TEST_LABEL_OF(messages_of_mpi, RELEASED);
+TEST(messages_of_mpi) {
+    without_shared_memory();
+    EXPECT_MPI(2, "", COLLECTIVES "2");
+    EXPECT_MPI(5, "", COLLECTIVES "5");
+}
+
 TEST_LABEL_OF(rendezvous, RELEASED);
 TEST(rendezvous) {
+    without_shared_memory();
     EXPECT_MPI(3, RENDEZVOUS, COLLECTIVES "3");
     EXPECT_MPI(4, RENDEZVOUS, COLLECTIVES "2x2");
 }
 
 TEST_LABEL_OF(over_sockets, RELEASED);
 TEST(over_sockets) {
+    without_shared_memory();
     EXPECT_MPI(4, "--mca btl tcp,self --mca btl_tcp_if_include lo", COLLECTIVES "4");
+}
+
+/* MPI sends long messages only while their sender calls it. */
+TEST(a_message_goes_on_while_its_sender_waits_in_a_sum) {
+    EXPECT_MPI(4, "", STAGES "8000000");
+    without_shared_memory();
+    EXPECT_MPI(4, "", STAGES "8000000");
 }
 
 TEST(one_rank) {
@@ -101,10 +122,16 @@ TEST(a_killed_rank_ends_all) {
     expect_end("killed", 128 + SIGKILL, "");
 }
 
-TEST(disagreeing_sizes_are_reported) {
+static void expect_disagreement(void) {
     expect_end("small", 134, "in a collective");
     expect_end("large", 134, "in a collective");
     expect_end("thread", 134, "in a collective");
+}
+
+TEST(disagreeing_sizes_are_reported) {
+    expect_disagreement();
+    without_shared_memory();
+    expect_disagreement();
     expect_end("message", 134, "rank 1 sent 32 bytes where 64 were expected");
 }
 
