@@ -99,7 +99,8 @@ static const char *ranks_text(const SearchOptions *s) {
                         s->ranks == 1 ? "" : "s");
 }
 
-/* The product of those of n knobs that flags give must divide what there is. */
+/* The product of those of n knobs that flags give must divide what there is; of all of them it is
+ * all. */
 static void refuse_product(const SearchOptions *s, const Knob *knob, int n, int64_t whole,
                            const char *what) {
     Arena *mem = s->cfg->state->mem;
@@ -113,11 +114,11 @@ static void refuse_product(const SearchOptions *s, const Knob *knob, int n, int6
         text = arena_printf(mem, "%s%s--%s=%lld", text, given++ ? " x " : "",
                             knob_key[knob[i]], (long long)value);
     }
-    if (whole % product)
+    if (whole % product || (given == n && whole != product))
         fail(EXIT_CONFIG,
-             "no strategy of %s has the keys that are given\n    hint: %s does not "
-             "divide %s",
-             ranks_text(s), text, what);
+             "no strategy of %s has the keys that are given\n    hint: %s %s %s",
+             ranks_text(s), text, whole % product ? "does not divide" : "is less than",
+             what);
 }
 
 /* Flags for keys that a search chooses leave fewer choices; what else there is may allow none. */

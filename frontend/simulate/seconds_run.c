@@ -18,14 +18,15 @@ static void refuse_shared_cores(const Seconds *s) {
     const Machine *m = s->machine;
     int used = s->host_ranks * s->plan->threads;
     if (m->cores > 0 && used > m->cores)
-        fail(EXIT_CONFIG,
-             "machine %s: %d ranks of %d thread%s share the %d core%s of a host, and "
-             "what a slow one costs its neighbours there is not simulated\n    hint: "
-             "fewer "
-             "context.threads, a machine whose host_ranks have cores of their own, or "
-             "stator plan, which knows of shared cores",
-             m->name, s->host_ranks, s->plan->threads, s->plan->threads == 1 ? "" : "s",
-             m->cores, m->cores == 1 ? "" : "s");
+        fail(
+            EXIT_CONFIG,
+            "machine %s: %d ranks of %d thread%s share the %d core%s of a host, and "
+            "what a slow one costs its neighbours there is not simulated\n    hint: "
+            "%sa machine whose host_ranks have cores of their own, or stator plan, which "
+            "knows of shared cores",
+            m->name, s->host_ranks, s->plan->threads, s->plan->threads == 1 ? "" : "s",
+            m->cores, m->cores == 1 ? "" : "s",
+            s->host_ranks <= m->cores ? "fewer context.threads, " : "");
 }
 
 void seconds_open(Seconds *s, Plan *p, const Machine *m) {

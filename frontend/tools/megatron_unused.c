@@ -56,6 +56,30 @@ static bool has_effect(const Again *x, int id) {
     return differs(x, id, none) && (!is_number || differs(x, id, others));
 }
 
+/* Would the flag have an effect without that other one, on so many ranks? other: -1, with all. */
+static bool would_have(const Again *x, int id, int other, int64_t ranks) {
+    Megatron given = *x->given, made;
+    copy_lines(&given);
+    if (other >= 0) given.flag[other].given = false;
+    made = given;
+    copy_lines(&made);
+    const Again without = {&made, &given, ranks, x->make};
+    Catch c;
+    if (!CATCH(c)) return false;
+    x->make(&made, ranks);
+    catch_end(&c);
+    return has_effect(&without, id);
+}
+
+static const char *reason(const Again *x, int id) {
+    for (int other = 0; other < MEGATRON_FLAGS; other++)
+        if (other != id && x->given->flag[other].given &&
+            would_have(x, id, other, x->ranks))
+            return arena_printf(x->m->mem, "beside %s", megatron_name(x->m->mem, other));
+    if (x->ranks == 1 && would_have(x, id, -1, 2)) return "on 1 rank";
+    return "beside these flags";
+}
+
 void megatron_note_unused(Megatron *m, const Megatron *given, int64_t ranks,
                           void (*make)(Megatron *, int64_t)) {
     if (m->file) return; /* nobody wrote its flags */
@@ -66,9 +90,10 @@ void megatron_note_unused(Megatron *m, const Megatron *given, int64_t ranks,
         const MegatronFlag *f = &megatron_flag[id];
         if (!m->flag[id].given || f->kind != MEGATRON_OWN || m->flag[id].n > 1) continue;
         if (has_effect(&x, id)) continue;
+        const char *why = reason(&x, id);
         left.flag[id].given = false;
         PUSH(m->mem, m->idle, m->nidle, m->cap_idle,
-             arena_printf(m->mem, "%s has no effect beside these flags: it is for %s",
-                          megatron_name(m->mem, id), f->what));
+             arena_printf(m->mem, "%s has no effect %s: it is for %s",
+                          megatron_name(m->mem, id), why, f->what));
     }
 }

@@ -106,6 +106,8 @@ const char *const *data_path_words(Arena *mem, const char *const *paths, int *n)
  * EXIT_DATA for a file that is missing, damaged or shorter than one sequence; then nothing is
  * left open. */
 Data *data_open(Arena *mem, const DataSpec *spec);
+/* Is there no file of this name, but a .bin/.idx pair with it as prefix? */
+bool data_is_pair(Arena *mem, const char *path);
 void data_close(Data *d);
 /* Batch `step` begins with sample `sample`, and those behind it follow: of a run whose
  * batches had another size up to there. Before anybody reads; TensorBatches have their own. */

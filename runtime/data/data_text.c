@@ -122,9 +122,12 @@ static void folder_read(Arena *mem, Data *d, TextSource *t) {
     "a .bin/.idx pair is read with --train_dataset.data_loader.type MegatronIndexed or " \
     "GPTDataset"
 
-/* The prefix of a pair is the name of no file. */
+bool data_is_pair(Arena *mem, const char *path) {
+    return !file_exists(path) && file_exists(arena_printf(mem, "%s.idx", path));
+}
+
 static void hint_at_pair(Arena *mem, const char *path) {
-    if (!file_exists(path) && file_exists(arena_printf(mem, "%s.idx", path)))
+    if (data_is_pair(mem, path))
         fail(EXIT_DATA, "there is no text %s, but there is %s.idx: " PAIRS, path, path);
 }
 

@@ -315,36 +315,37 @@ TEST(failures_have_a_place) {
     write_text("seeds.idx", "no table");
     const struct {
         const char *loader, *said;
+        int code;
     } bad[] = {
         {arena_printf(mem, "    type: GPTDataset\n    data_path: [0.5, %s, 0.5, %s]",
                       pair, pair),
-         "test.yaml:4:16: error: data_path with weights needs num_samples"},
+         "test.yaml:4:16: error: data_path with weights needs num_samples", EXIT_CONFIG},
         {arena_printf(mem, "    type: GPTDataset\n    data_path: [%s, nowhere]", pair),
-         "test.yaml:4:16: error: cannot open nowhere.idx"},
+         "test.yaml:4:16: error: cannot open nowhere.idx", EXIT_DATA},
         {"    type: MegatronIndexed\n    dataset_dir: nowhere",
-         "test.yaml:4:18: error: cannot open nowhere.idx"},
+         "test.yaml:4:18: error: cannot open nowhere.idx", EXIT_DATA},
+        {"    type: MegatronIndexed\n    dataset_dir: x.jsonl",
+         "test.yaml:4:18: error: there is no x.jsonl.idx; x.jsonl itself may be a text",
+         EXIT_DATA},
         {arena_printf(mem, "    type: WebtextDataset\n    dataset_dir: %s", lines),
-         "test.yaml:4:18: error: GPT2BPETokenizer needs its files"},
+         "test.yaml:4:18: error: GPT2BPETokenizer needs its files", EXIT_CONFIG},
         {arena_printf(mem,
                       "    type: WebtextDataset\n    dataset_dir: %s\n"
                       "    tokenizer_file: no.json",
                       lines),
-         "test.yaml:5:21: error: cannot open no.json"},
+         "test.yaml:5:21: error: cannot open no.json", EXIT_DATA},
         /* A file that has the name of another key. */
         {"    type: MegatronIndexed\n    dataset_dir: seeds",
-         "test.yaml:4:18: error: seeds.idx: "},
+         "test.yaml:4:18: error: seeds.idx: ", EXIT_DATA},
         {arena_printf(mem,
                       "    type: GPTDataset\n    data_path: %s\n"
                       "    num_samples: [4294967294]",
                       pair),
-         "test.yaml:5:18: error: num_samples 4294967294: at most"}};
+         "test.yaml:5:18: error: num_samples 4294967294: at most", EXIT_CONFIG}};
     for (int i = 0; i < ARRAY_LEN(bad); i++) {
         Config *cfg = config(bad[i].loader, "seed: 7");
         DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
-        EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape),
-                    strstr(bad[i].said, "cannot open") || strstr(bad[i].said, "seeds")
-                        ? EXIT_DATA
-                        : EXIT_CONFIG,
+        EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape), bad[i].code,
                     bad[i].said);
     }
     Config *cfg =

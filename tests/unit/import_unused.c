@@ -9,14 +9,19 @@ static const char base[] =
     "--global-batch-size 32 --train-iters 100 --lr 1e-3 --vocab-size 1000 "
     "--tokenizer-type NullTokenizer ";
 
-/* Names of the flags that are told, with a blank behind each. */
-static const char *unused(const char *more) {
+static Megatron *made_of(const char *more, int ranks) {
     char *word[128];
     int n = 0;
     char *text = arena_printf(mem(), "%s%s", base, more);
     for (char *p = text; (p = strtok(p, " ")); p = NULL) word[n++] = p;
     Megatron *m = megatron_read(mem(), n, word);
-    megatron_keys(m, 4);
+    megatron_keys(m, ranks);
+    return m;
+}
+
+/* Names of the flags that are told, with a blank behind each. */
+static const char *unused(const char *more) {
+    const Megatron *m = made_of(more, 4);
     Text t = text_new(mem());
     for (int i = 0; i < m->nidle; i++)
         text_add(&t, "%.*s ", (int)strcspn(m->idle[i], " "), m->idle[i]);
@@ -39,6 +44,29 @@ TEST(flags_without_the_one_that_they_belong_to) {
     for (int i = 0; i < ARRAY_LEN(of); i++) {
         EXPECT_STR(unused(of[i][0]), of[i][2]);
         EXPECT_STR(unused(arena_printf(mem(), "%s %s", of[i][0], of[i][1])), "");
+    }
+}
+
+TEST(why_one_has_no_effect_is_told) {
+    static const struct {
+        const char *flag, *said;
+        int ranks;
+    } of[] = {{"--position-embedding-type rope --use-rotary-position-embeddings",
+               "--position-embedding-type has no effect beside "
+               "--use-rotary-position-embeddings: it is for ",
+               4},
+              {"--use-distributed-optimizer",
+               "--use-distributed-optimizer has no effect on 1 "
+               "rank: it is for ",
+               1},
+              {"--num-query-groups 2",
+               "--num-query-groups has no effect beside these flags: it "
+               "is for ",
+               1}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        const Megatron *m = made_of(of[i].flag, of[i].ranks);
+        EXPECT_INT(m->nidle, 1);
+        EXPECT_PART(m->idle[0], of[i].said);
     }
 }
 

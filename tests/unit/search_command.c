@@ -17,6 +17,12 @@ TEST(what_no_strategy_has_is_refused) {
     EXPECT_PART(message,
                 "hint: --parallel_config.data_parallel=2 x --runner_config.batch_size=5 "
                 "does not divide the 32 sequences of a step");
+    SEARCH("--runner_config.batch_size", "2", "--parallel_config.data_parallel", "2",
+           "--parallel_config.micro_batch_num", "4");
+    refused(EXIT_CONFIG, "no strategy of 32 ranks has the keys that are given");
+    EXPECT_PART(message,
+                "hint: --parallel_config.data_parallel=2 x --runner_config.batch_size=2 "
+                "x --parallel_config.micro_batch_num=4 is less than the 32 sequences");
     SEARCH("--parallel_config.pipeline_stage", "2", "--parallel_config.pp_interleave_num",
            "25");
     refused(EXIT_CONFIG, "no strategy of 32 ranks has the keys that are given");

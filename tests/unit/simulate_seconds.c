@@ -199,6 +199,7 @@ TEST(shared_cores_are_refused) {
     run(cmd_simulate, config_path(), "--seconds", "--machine", machine, "-n", "4",
         (char *)NULL);
     refused(EXIT_CONFIG, "4 ranks of 1 thread share the 2 cores of a host");
+    EXPECT_PART(message, "hint: a machine whose host_ranks have cores");
     run(cmd_simulate, config_path(), "--seconds", "--machine", machine, "-n", "2",
         (char *)NULL);
     EXPECT_INT(code, 0);

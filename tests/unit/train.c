@@ -298,6 +298,14 @@ TEST(no_bytes_for_another_vocabulary) {
                 "vocabulary of 257");
     SAID_EXPECT("stator tokenizer train --input ");
     SAID_EXPECT("or vocab_size 256");
+    write_text(in_temp("pair.idx"), "");
+    RUN_EXPECT(EXIT_CONFIG, runs_words(config, run,
+                                       arena_printf(mem(),
+                                                    "--model.model_config.vocab_size "
+                                                    "257 --dataset_dir %s",
+                                                    in_temp("pair"))));
+    SAID_EXPECT("pair.idx is of a .bin/.idx pair");
+    SAID_EXPECT("type MegatronIndexed, or GPTDataset");
     RUN_EXPECT(0, runs_words(config, run, "--model.model_config.vocab_size 250"));
 }
 
