@@ -44,9 +44,14 @@ size_t cells_bytes(int n) {
     return queues_bytes(n) + array_bytes((size_t)n, (size_t)CELLS * CELL_BYTES);
 }
 
-void cells_of_rank(int rank, int n, size_t *offset, size_t *bytes) {
-    *bytes = (size_t)CELLS * CELL_BYTES;
-    *offset = queues_bytes(n) + (size_t)rank * *bytes;
+static size_t cells_of_rank(int rank, int n) {
+    return queues_bytes(n) + (size_t)rank * CELLS * CELL_BYTES;
+}
+
+/* The first one the queues too. */
+void cells_reserved(int rank, int n, size_t *offset, size_t *bytes) {
+    *offset = rank ? cells_of_rank(rank, n) : 0;
+    *bytes = cells_of_rank(rank + 1, n) - *offset;
 }
 
 void cells_start(void *shared, int me, int n) {
@@ -71,9 +76,7 @@ static Entry *entry_of(int from, int to, int64_t number) {
 }
 
 static char *cell_at(int rank, int cell) {
-    size_t offset, bytes;
-    cells_of_rank(rank, c.n, &offset, &bytes);
-    return c.shared + offset + (size_t)cell * CELL_BYTES;
+    return c.shared + cells_of_rank(rank, c.n) + (size_t)cell * CELL_BYTES;
 }
 
 static int cell_of(int slot) {
@@ -90,6 +93,10 @@ static bool was_read(int peer, int64_t number) {
 bool cells_free(int slot) {
     Sent s = c.sent[cell_of(slot)];
     return was_read(s.peer, s.number);
+}
+
+int cells_reader(int slot) {
+    return c.sent[cell_of(slot)].peer;
 }
 
 char *cells_room(int slot) {

@@ -39,8 +39,16 @@ void link_receive(int slot, int rank, void *to, int64_t bytes) {
         s->number = cells_expect(s->peer);
 }
 
-static void wait_for_cell(int slot, int rank) {
+static int rank_on_host(int peer) {
+    int rank = 0;
+    while (comm_world.local_of[rank] != peer) rank++;
+    return rank;
+}
+
+static void wait_for_cell(int slot) {
+    if (cells_free(slot)) return;
     double start = clock_seconds();
+    int rank = rank_on_host(cells_reader(slot));
     while (!cells_free(slot)) {
         watch_wait(WATCH_FOR_RANK, rank);
         mpi_advance();
@@ -51,7 +59,7 @@ static void wait_for_cell(int slot, int rank) {
 
 char *link_room(int slot, int rank, int64_t bytes) {
     if (!bytes || !cells_take(comm_world.local_of[rank], bytes)) return NULL;
-    wait_for_cell(slot, rank);
+    wait_for_cell(slot);
     return cells_room(slot);
 }
 

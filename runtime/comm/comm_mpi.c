@@ -19,7 +19,8 @@
 enum {
     TAG_CONTROL = 1,
     TAG_LINK = 2,
-    TAG_STAGE = 3,
+    TAG_OF_NONE = 3,
+    TAG_STAGE = 4,
     TAG_MOST = 32767 /* MPI promises no larger ones */
 };
 
@@ -415,7 +416,7 @@ void link_post(int post, int rank, int64_t message, const void *data, int64_t by
 void mpi_advance(void) {
     int there;
     if (posted)
-        CALL(MPI_Iprobe, MPI_ANY_SOURCE, TAG_CONTROL, world, &there, MPI_STATUS_IGNORE);
+        CALL(MPI_Iprobe, MPI_ANY_SOURCE, TAG_OF_NONE, world, &there, MPI_STATUS_IGNORE);
 }
 
 static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {

@@ -1,4 +1,5 @@
-/* comm_shared.c - the files in memory that the ranks of a host map. */
+/* comm_shared.c - the files in memory that the ranks of a host map. They have no names, so nothing is
+ * left of them however a run ends. */
 #define _GNU_SOURCE
 #include "runtime/comm/comm_shared.h"
 #include "runtime/comm/comm_cells.h"
@@ -6,32 +7,48 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static int open_file(const char *name, size_t bytes, bool makes) {
-    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (makes ? O_CREAT | O_EXCL : 0);
-    int fd = open(name, flags, 0600);
-    if (fd < 0 || !makes || ftruncate(fd, (off_t)bytes) == 0) return fd;
+/* A file without a name, as others find it: by the process that has it open, where that is one that
+ * they see (containers may have numbers of their own). */
+typedef struct Unnamed {
+    int pid, fd;
+    dev_t device;
+    ino_t inode;
+} Unnamed;
+
+static Unnamed make_file(size_t bytes) {
+    Unnamed u = {.pid = (int)getpid(), .fd = memfd_create("stator", MFD_CLOEXEC)};
+    struct stat st;
+    if (u.fd < 0) return u;
+    if (ftruncate(u.fd, (off_t)bytes) == 0 && fstat(u.fd, &st) == 0) {
+        u.device = st.st_dev;
+        u.inode = st.st_ino;
+        return u;
+    }
+    close(u.fd);
+    u.fd = -1;
+    return u;
+}
+
+static int open_file(const Unnamed *u) {
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", u->pid, u->fd);
+    int fd = u->fd < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (fstat(fd, &st) == 0 && st.st_dev == u->device && st.st_ino == u->inode) return fd;
     close(fd);
     return -1;
 }
 
-/* The file of all, or -1. Its name is one that only these ranks know, and only until all have
- * it. */
+/* The file of all, or -1. */
 static int share_file(const HostCalls *host, bool first, size_t bytes) {
-    char name[64];
-    uint64_t word[2] = {0};
-    if (getrandom(word, sizeof word, 0) != sizeof word) word[0] = (uint64_t)getpid();
-    host->tell(word, sizeof word);
-    snprintf(name, sizeof name, "/dev/shm/stator-%016llx%016llx",
-             (unsigned long long)word[0], (unsigned long long)word[1]);
-    int fd = first ? open_file(name, bytes, true) : -1;
-    host->all(true);
-    if (!first) fd = open_file(name, bytes, false);
-    host->all(true);
-    if (first) unlink(name);
-    return fd;
+    Unnamed u = {.fd = -1};
+    if (first) u = make_file(bytes);
+    host->tell(&u, sizeof u);
+    return first ? u.fd : open_file(&u);
 }
 
 /* `bytes` of memory on all ranks, or NULL on all. A page without memory behind it would end the
@@ -42,8 +59,9 @@ static void *share_bytes(const HostCalls *host, bool first, size_t bytes, size_t
     int fd = share_file(host, first, bytes);
     if (fd >= 0 && posix_fallocate(fd, (off_t)at, (off_t)mine) == 0)
         p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    bool all = host->all(p != MAP_FAILED); /* and nobody opens it any more */
     if (fd >= 0) close(fd);
-    if (host->all(p != MAP_FAILED)) return p;
+    if (all) return p;
     if (p != MAP_FAILED) munmap(p, bytes);
     return NULL;
 }
@@ -54,6 +72,6 @@ void comm_share_memory(const HostCalls *host, int me, int n) {
     if (n == 1) return;
     watch_board(share_bytes(host, me == 0, board, 0, board), me, n);
     if (!host->all(!off || strcmp(off, "off") != 0)) return;
-    cells_of_rank(me, n, &at, &mine);
+    cells_reserved(me, n, &at, &mine);
     cells_start(share_bytes(host, me == 0, cells_bytes(n), at, mine), me, n);
 }
