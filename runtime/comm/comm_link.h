@@ -30,7 +30,7 @@ int comm_group_rank(const CommGroup *g, int member);
  * once when it is free). Between two ranks messages arrive in the order of their sends, and
  * receives are met in theirs. A send may wait for its receive: post receives first. Empty messages
  * are not sent. */
-enum { LINK_SENDS = 4, LINK_SLOTS = 2 * LINK_SENDS, LINK_MAX_BYTES = 1 << 30 };
+enum { LINK_SENDS = 4, LINK_SLOTS = 3 * LINK_SENDS, LINK_MAX_BYTES = 1 << 30 };
 void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);

@@ -9,6 +9,8 @@ enum {
     LANES = LINK_SENDS,
     SEGMENT_BYTES = 256 << 10, /* at most */
     SEGMENT_LEAST = 16 << 10,  /* unless the piece is smaller */
+    KEPT_BYTES =
+        16 << 20, /* results of more are not read before they are out of caches */
 };
 
 const KindInfo comm_kind_info[COMM_KINDS] = {
@@ -86,6 +88,7 @@ typedef struct Lane {
     int64_t item;
     int step;
     Step now;
+    int slot;            /* receives: one of two in turns, as what came may be sent on */
     char *hold, *fresh;  /* sent, received, where the parts do not serve */
     const char *carried; /* result of the last step */
     char *landing;       /* receives the message */
@@ -96,6 +99,7 @@ typedef struct Ring {
     const KindInfo *kind;
     const CommGroup *group;
     CommStream from, to;
+    bool past_caches; /* results are written so */
     Cut cut;
     Lane lane[LANES];
     int64_t sent_bytes;
@@ -114,12 +118,14 @@ static void lane_post(Ring *r, int i) {
     l->offset = segment * r->cut.segment_bytes;
     int64_t send_bytes = bytes_here(r, s.send_piece, l->offset);
     l->take_bytes = bytes_here(r, s.take_piece, l->offset);
+    int came = l->slot;
+    l->slot = LANES + 2 * i + (came == LANES + 2 * i);
     l->landing = NULL;
     if (s.store && !s.add) {
         l->landing = comm_stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
     }
     if (!l->landing) l->landing = l->fresh;
-    link_receive(LANES + i, comm_group_rank(r->group, s.from), l->landing, l->take_bytes);
+    link_receive(l->slot, comm_group_rank(r->group, s.from), l->landing, l->take_bytes);
     int to = comm_group_rank(r->group, s.to);
     const char *out = l->carried;
     if (!s.carry)
@@ -131,31 +137,43 @@ static void lane_post(Ring *r, int i) {
         out = room;
     }
     link_send(i, to, out, send_bytes);
+    link_release(came);
     r->sent_bytes += send_bytes;
+}
+
+/* Where the sum with what came goes. */
+static char *place_of_sum(const Ring *r, const Lane *l, char *dest) {
+    Step s = l->now;
+    if (!dest || !r->past_caches) return dest ? dest : l->fresh;
+    const char *own =
+        comm_stream_pointer(&r->from, s.take_piece, l->offset, l->take_bytes);
+    return dest == own ? dest : l->fresh;
 }
 
 /* Puts what came where it belongs; returns where it can be sent on from. */
 static const char *lane_store(Ring *r, Lane *l, const char *came) {
     Step s = l->now;
-    char *dest = NULL, *out = l->fresh;
+    char *dest = NULL;
+    const char *out = came;
     if (s.store)
         dest = comm_stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
-    if (dest) out = dest;
-    if (s.add)
+    if (s.add) {
+        char *sum = place_of_sum(r, l, dest);
         comm_stream_combine(&r->from, s.take_piece, l->offset, l->take_bytes,
-                            r->kind->max, came, out);
-    else if (came != out && l->take_bytes)
-        memcpy(out, came, (size_t)l->take_bytes);
-    if (s.store && !dest)
-        comm_stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, out);
+                            r->kind->max, came, sum);
+        out = sum;
+    }
+    if (s.store && out != dest)
+        comm_stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, out,
+                          r->past_caches);
     return out;
 }
 
-/* Waits for what comes and does with it what the step says. */
+/* Waits for what comes and does with it what the step says. What came stays where it is until
+ * lane_post has sent it on. */
 static void lane_take(Ring *r, int i) {
     Lane *l = &r->lane[i];
-    l->carried = lane_store(r, l, link_arrived(LANES + i));
-    link_release(LANES + i);
+    l->carried = lane_store(r, l, link_arrived(l->slot));
     link_wait(i);
     if (l->carried == l->fresh) {
         l->fresh = l->hold;
@@ -180,8 +198,7 @@ static void keep_own(const Ring *r, void *buffer) {
         char *from = comm_stream_pointer(&r->from, me, at, n);
         if (to && to == from) continue;
         if (!from) comm_stream_read(&r->from, me, at, n, from = to ? to : buffer);
-        if (to && to != from) memmove(to, from, (size_t)n);
-        if (!to) comm_stream_write(&r->to, me, at, n, from);
+        if (from != to) comm_stream_write(&r->to, me, at, n, from, r->past_caches);
     }
 }
 
@@ -193,9 +210,10 @@ int64_t ring_run(CommKind kind, const CommGroup *g, const CommPart *part, int n,
     r.to = comm_stream_new(k->to, part, n, g->n, k->sliced);
     r.cut = cut_of(k, &r.from);
     bool keeps = kind == COMM_ALL_GATHER || kind == COMM_ALL_TO_ALL;
+    r.past_caches = r.to.total_bytes * (keeps ? g->n : 1) > KEPT_BYTES;
     if (keeps && r.cut.lanes) keep_own(&r, workspace);
     for (int i = 0; i < r.cut.lanes; i++) {
-        r.lane[i] = (Lane){.item = i};
+        r.lane[i] = (Lane){.item = i, .slot = LANES + 2 * i};
         r.lane[i].hold = (char *)workspace + 2 * i * r.cut.segment_bytes;
         r.lane[i].fresh = r.lane[i].hold + r.cut.segment_bytes;
         lane_post(&r, i);
@@ -207,7 +225,7 @@ int64_t ring_run(CommKind kind, const CommGroup *g, const CommPart *part, int n,
         if (lane_advance(&r, i))
             lane_post(&r, i);
         else
-            done[i] = true, active--;
+            link_release(r.lane[i].slot), done[i] = true, active--;
     }
     return r.sent_bytes;
 }

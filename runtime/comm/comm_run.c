@@ -59,11 +59,11 @@ static int64_t small_run(CommKind kind, const CommGroup *g, const CommPart *part
     for (int m = 0; m < g->n; m++) {
         char *theirs = slots + (m - g->me + g->n) % g->n * slot;
         if (!k->reduces)
-            comm_stream_write(&to, m, 0, piece, theirs);
+            comm_stream_write(&to, m, 0, piece, theirs, false);
         else if (m)
             comm_stream_accumulate(&to, 0, 0, piece, k->max, first + skip, theirs + skip);
     }
-    if (k->reduces) comm_stream_write(&to, 0, 0, piece, first + skip);
+    if (k->reduces) comm_stream_write(&to, 0, 0, piece, first + skip, false);
     return sent;
 }
 

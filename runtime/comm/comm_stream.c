@@ -1,6 +1,9 @@
 /* comm_stream.c - walks over the rows of parts. Sums are plain loops for the compiler to
  * vectorise; each element by itself, so their order is the caller's. */
 #include "runtime/comm/comm_stream.h"
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* A part, or one piece of it: rows of row_bytes each, at equal distances. */
 typedef struct Rows {
@@ -135,12 +138,32 @@ void comm_stream_read(const CommStream *s, int piece, int64_t offset, int64_t by
     }
 }
 
+/* A line that is written in whole this way is not read first. */
+static void copy_past_caches(char *to, const char *from, int64_t bytes) {
+#ifdef __SSE2__
+    int64_t head = MIN(bytes, -(intptr_t)to & 15);
+    memcpy(to, from, (size_t)head);
+    int64_t i = head;
+    for (; i + 64 <= bytes; i += 64)
+        for (int j = 0; j < 64; j += 16)
+            _mm_stream_si128((void *)(to + i + j),
+                             _mm_loadu_si128((const void *)(from + i + j)));
+    memcpy(to + i, from + i, (size_t)(bytes - i));
+    _mm_sfence();
+#else
+    memcpy(to, from, (size_t)bytes);
+#endif
+}
+
 void comm_stream_write(const CommStream *s, int piece, int64_t offset, int64_t bytes,
-                       const void *from) {
+                       const void *from, bool past_caches) {
     Walk w = walk_start(s, piece, offset, bytes);
     const char *in = from;
     for (Run run; walk_next(&w, &run); in += run.bytes) {
-        memcpy(run.at, in, (size_t)run.bytes);
+        if (past_caches)
+            copy_past_caches(run.at, in, run.bytes);
+        else
+            memcpy(run.at, in, (size_t)run.bytes);
     }
 }
 

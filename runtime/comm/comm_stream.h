@@ -32,11 +32,12 @@ int64_t comm_stream_piece_bytes(const CommStream *s, int piece);
 /* Pointer to bytes [offset, offset + bytes) of a piece if they are contiguous; else
  * NULL. */
 char *comm_stream_pointer(const CommStream *s, int piece, int64_t offset, int64_t bytes);
-/* Copies those bytes from the rows, or into them. */
+/* Copies those bytes from the rows, or into them (past the caches: large results, which are twice
+ * as fast so; the two do not overlap). */
 void comm_stream_read(const CommStream *s, int piece, int64_t offset, int64_t bytes,
                       void *to);
 void comm_stream_write(const CommStream *s, int piece, int64_t offset, int64_t bytes,
-                       const void *from);
+                       const void *from, bool past_caches);
 /* out = sum (or maximum) of `first` and the stream, in this order; 4-byte elements. out
  * may be `first` or the stream's own memory. */
 void comm_stream_combine(const CommStream *s, int piece, int64_t offset, int64_t bytes,

@@ -74,6 +74,10 @@ static const Case cases[] = {
      {PART(1, 30011, 1, DT_BF16), PART(5, 701, 3, DT_F16), PART(1, 1, 1, DT_BF16),
       PART(101, 1, 17, DT_F16)},
      0},
+    {"more than caches have",
+     2,
+     {PART(3, 1, 1500007, DT_F32), PART(2, 5, 2999, DT_BF16)},
+     2},
     {"many segments", 2, {PART(1, 600011, 1, DT_F32), PART(3, 5, 2999, DT_F32)}, 3},
 };
 
