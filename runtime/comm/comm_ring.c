@@ -99,6 +99,8 @@ typedef struct Ring {
     const KindInfo *kind;
     const CommGroup *group;
     CommStream from, to;
+    bool
+        keeps_sent; /* what it sends first is in the result too, and is in a cache then */
     bool past_caches; /* results are written so */
     Cut cut;
     Lane lane[LANES];
@@ -108,6 +110,13 @@ typedef struct Ring {
 static int64_t bytes_here(const Ring *r, int piece, int64_t offset) {
     int64_t left = comm_stream_piece_bytes(&r->from, piece) - offset;
     return MAX(0, MIN(left, r->cut.segment_bytes));
+}
+
+/* Puts bytes of this member where they are to be, unless they are there. */
+static void keep(const Ring *r, int piece, int64_t offset, int64_t bytes,
+                 const char *own) {
+    if (own != comm_stream_pointer(&r->to, piece, offset, bytes))
+        comm_stream_write(&r->to, piece, offset, bytes, own, r->past_caches);
 }
 
 /* Starts the messages of the lane's step. */
@@ -137,6 +146,7 @@ static void lane_post(Ring *r, int i) {
         out = room;
     }
     link_send(i, to, out, send_bytes);
+    if (r->keeps_sent && !s.carry) keep(r, s.send_piece, l->offset, send_bytes, out);
     link_release(came);
     r->sent_bytes += send_bytes;
 }
@@ -190,15 +200,13 @@ static bool lane_advance(Ring *r, int i) {
     return l->item < r->cut.items;
 }
 
-/* What this member keeps of its own. */
+/* What nobody is sent. */
 static void keep_own(const Ring *r, void *buffer) {
     int me = r->group->me;
     for (int64_t at = 0, n; (n = bytes_here(r, me, at)) > 0; at += n) {
-        char *to = comm_stream_pointer(&r->to, me, at, n);
-        char *from = comm_stream_pointer(&r->from, me, at, n);
-        if (to && to == from) continue;
-        if (!from) comm_stream_read(&r->from, me, at, n, from = to ? to : buffer);
-        if (from != to) comm_stream_write(&r->to, me, at, n, from, r->past_caches);
+        const char *own = comm_stream_pointer(&r->from, me, at, n);
+        if (!own) comm_stream_read(&r->from, me, at, n, buffer);
+        keep(r, me, at, n, own ? own : buffer);
     }
 }
 
@@ -209,9 +217,10 @@ int64_t ring_run(CommKind kind, const CommGroup *g, const CommPart *part, int n,
     r.from = comm_stream_new(k->from, part, n, g->n, k->sliced);
     r.to = comm_stream_new(k->to, part, n, g->n, k->sliced);
     r.cut = cut_of(k, &r.from);
-    bool keeps = kind == COMM_ALL_GATHER || kind == COMM_ALL_TO_ALL;
-    r.past_caches = r.to.total_bytes * (keeps ? g->n : 1) > KEPT_BYTES;
-    if (keeps && r.cut.lanes) keep_own(&r, workspace);
+    r.keeps_sent = k->gathers && !k->reduces;
+    int pieces = r.keeps_sent || k->exchanges ? g->n : 1;
+    r.past_caches = r.to.total_bytes * pieces > KEPT_BYTES;
+    if (k->exchanges && r.cut.lanes) keep_own(&r, workspace);
     for (int i = 0; i < r.cut.lanes; i++) {
         r.lane[i] = (Lane){.item = i, .slot = LANES + 2 * i};
         r.lane[i].hold = (char *)workspace + 2 * i * r.cut.segment_bytes;

@@ -138,20 +138,27 @@ void comm_stream_read(const CommStream *s, int piece, int64_t offset, int64_t by
     }
 }
 
-/* A line that is written in whole this way is not read first. */
+/* A line that is written in whole this way is not read first. Short rows have other lines too. */
 static void copy_past_caches(char *to, const char *from, int64_t bytes) {
+    int64_t i = 0;
 #ifdef __SSE2__
-    int64_t head = MIN(bytes, -(intptr_t)to & 15);
-    memcpy(to, from, (size_t)head);
-    int64_t i = head;
-    for (; i + 64 <= bytes; i += 64)
-        for (int j = 0; j < 64; j += 16)
-            _mm_stream_si128((void *)(to + i + j),
-                             _mm_loadu_si128((const void *)(from + i + j)));
+    enum { LINE = 64, LEAST = 64 * LINE };
+    if (bytes >= LEAST) {
+        i = -(intptr_t)to & (LINE - 1);
+        memcpy(to, from, (size_t)i);
+        for (; i + LINE <= bytes; i += LINE)
+            for (int j = 0; j < LINE; j += (int)sizeof(__m128i))
+                _mm_stream_si128((void *)(to + i + j),
+                                 _mm_loadu_si128((const void *)(from + i + j)));
+    }
+#endif
     memcpy(to + i, from + i, (size_t)(bytes - i));
+}
+
+/* Other threads see what was written so only after a fence. */
+static void end_past_caches(void) {
+#ifdef __SSE2__
     _mm_sfence();
-#else
-    memcpy(to, from, (size_t)bytes);
 #endif
 }
 
@@ -165,6 +172,7 @@ void comm_stream_write(const CommStream *s, int piece, int64_t offset, int64_t b
         else
             memcpy(run.at, in, (size_t)run.bytes);
     }
+    if (past_caches) end_past_caches();
 }
 
 /* ---- sums ---- */
