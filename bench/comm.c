@@ -3,8 +3,8 @@
  * or on 2 of this host, started by itself, when run alone. Payload: for all_reduce and
  * reduce_scatter what a member gives, otherwise what it ends up with. GB/s are the bytes
  * that one rank sends divided by the time of the slowest; for MPI's too they are computed
- * from the bytes that ours sends. Both must have the same results. What is sent and where it goes was touched
- * long before, as in a step: COLD_BYTES of other operands come between. */
+ * from the bytes that ours sends. Both must have the same results. What is sent and where it
+ * goes was touched long before, as in a step: COLD_BYTES of other operands come between. */
 #define _GNU_SOURCE
 #include "runtime/comm/comm_link.h"
 #include "runtime/core/rt.h"

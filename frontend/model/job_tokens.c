@@ -15,11 +15,12 @@ static void check_bytes(const Job *j, Vocabulary *vocabulary) {
     if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
     int64_t vocab = vocabulary(j);
     if (vocab <= 256) return;
-    if (data_is_pair(j->mem, path))
+    bool embedded = !strcmp(path, "embedded");
+    if (!embedded && data_is_pair(j->mem, path))
         config_refuse(cfg, LOADER "type", LOADER "dataset_dir",
                       "--" LOADER "type MegatronIndexed, or GPTDataset",
                       "TextFile reads texts, and %s.idx is of a .bin/.idx pair", path);
-    const char *file = strcmp(path, "embedded") ? path : "TEXT";
+    const char *file = embedded ? "TEXT" : path;
     config_refuse(
         cfg, LOADER "type", LOADER "dataset_dir",
         arena_printf(j->mem,

@@ -59,7 +59,6 @@ static bool has_effect(const Again *x, int id) {
 /* Would the flag have an effect without that other one, on so many ranks? other: -1, with all. */
 static bool would_have(const Again *x, int id, int other, int64_t ranks) {
     Megatron given = *x->given, made;
-    copy_lines(&given);
     if (other >= 0) given.flag[other].given = false;
     made = given;
     copy_lines(&made);

@@ -28,7 +28,7 @@ typedef struct Sent {
 
 static struct {
     char *shared;
-    int me, n;
+    int me, n, neighbours;
     int64_t *sends, *receives; /* by peer: messages so far */
     Sent sent[CELLS];
     int turn[CELL_SLOTS];
@@ -65,8 +65,13 @@ void cells_start(void *shared, int me, int n) {
     for (int i = 0; i < CELLS; i++) c.sent[i].number = -1;
 }
 
+void cells_among(int neighbours) {
+    c.neighbours = neighbours;
+}
+
 bool cells_take(int peer, int64_t bytes) {
-    return c.shared && peer >= 0 && bytes <= CELL_BYTES;
+    bool near = !c.neighbours || peer / c.neighbours == c.me / c.neighbours;
+    return c.shared && peer >= 0 && near && bytes <= CELL_BYTES;
 }
 
 static Entry *entry_of(int from, int to, int64_t number) {

@@ -14,6 +14,8 @@ size_t cells_bytes(int local_size);
 void cells_reserved(int local_rank, int local_size, size_t *offset, size_t *bytes);
 /* All ranks of the host have it, or none (NULL). */
 void cells_start(void *shared, int local_rank, int local_size);
+/* Only so many neighbours among the ranks of the host use cells with each other; 0: all do. */
+void cells_among(int neighbours);
 /* Does a message to or from this rank of the host go through cells? */
 bool cells_take(int peer, int64_t bytes);
 

@@ -6,6 +6,9 @@
 #include "runtime/comm/comm_wait.h"
 #include "runtime/comm/watch.h"
 
+_Static_assert((int)LINK_SENDS == (int)CELL_SLOTS, "a slot that sends has cells");
+_Static_assert((int)LINK_ROOM_BYTES == (int)CELL_BYTES, "which have room for a segment");
+
 static struct Slot {
     bool busy;
     int rank;
@@ -104,17 +107,24 @@ const char *link_arrived(int slot) {
 
 void link_release(int slot) {
     struct Slot *s = &slots[slot];
-    if (s->busy && s->peer >= 0 && !sends(slot)) cells_release(s->peer, s->number);
+    check(slot >= LINK_SENDS && slot < LINK_SLOTS);
+    if (s->busy && s->peer >= 0) cells_release(s->peer, s->number);
     s->busy = false;
 }
 
-static void wait_sent(int slot) {
+bool link_is_sent(int slot) {
     struct Slot *s = &slots[slot];
     int64_t bytes;
+    check(slot >= 0 && sends(slot));
+    if (s->busy && s->peer < 0 && !mpi_done(slot, &bytes)) return false;
+    s->busy = false; /* a message in a cell is out of the caller's hands */
+    return true;
+}
+
+static void wait_sent(int slot) {
     double start = clock_seconds();
-    /* a message in a cell is out of the caller's hands */
-    while (s->peer < 0 && !mpi_done(slot, &bytes)) {
-        watch_wait(WATCH_FOR_RANK, s->rank);
+    while (!link_is_sent(slot)) {
+        watch_wait(WATCH_FOR_RANK, slots[slot].rank);
         wait_for_message(start);
     }
     watch_go_on();
@@ -126,9 +136,9 @@ void link_wait(int slot) {
     if (!s->busy) return;
     if (sends(slot)) {
         wait_sent(slot);
-    } else {
-        const char *at = link_arrived(slot);
-        if (at != s->to) memcpy(s->to, at, (size_t)s->bytes);
+        return;
     }
+    const char *at = link_arrived(slot);
+    if (at != s->to) memcpy(s->to, at, (size_t)s->bytes);
     link_release(slot);
 }

@@ -27,15 +27,19 @@ int comm_group_rank(const CommGroup *g, int member);
 
 /* Messages of at most LINK_MAX_BYTES, several at once, each in a slot of the caller's choice that
  * must be free: the first LINK_SENDS send, the others receive. link_wait frees it (and returns at
- * once when it is free). Between two ranks messages arrive in the order of their sends, and
- * receives are met in theirs. A send may wait for its receive: post receives first. Empty messages
- * are not sent. */
+ * once when it is free). Between two ranks messages arrive in the order of their sends, and meet
+ * receives in the order in which these were posted. A send may wait for its receive: post receives
+ * first. Empty messages are not sent. */
 enum { LINK_SENDS = 4, LINK_SLOTS = 3 * LINK_SENDS, LINK_MAX_BYTES = 1 << 30 };
 void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
-/* Memory where such a message may be put, to be sent from there without a copy; NULL: anywhere. */
+/* Memory where such a message, of LINK_ROOM_BYTES at most, may be put, to be sent from there
+ * without a copy; NULL: anywhere. */
+enum { LINK_ROOM_BYTES = 256 << 10 };
 char *link_room(int slot, int rank, int64_t bytes);
+/* May what a slot sends be written again? link_wait waits for that. */
+bool link_is_sent(int slot);
 /* Waits for what a slot receives, and says where it is, to be read until link_release: in `to`, or
  * where a rank of this host has put it, without a copy (then `to` is not written). */
 const char *link_arrived(int slot);
@@ -45,7 +49,7 @@ void link_release(int slot);
 void mpi_receive(int slot, int rank, void *to, int64_t bytes);
 void mpi_send(int slot, int rank, const void *from, int64_t bytes);
 bool mpi_done(int slot, int64_t *bytes);
-/* Lets MPI go on with messages between stages, for who waits for something else. */
+/* Lets MPI go on with messages that are not done, for who waits for something else. */
 void mpi_advance(void);
 
 /* Messages of compiled programs between stages: those of one number arrive in their order,
@@ -56,11 +60,6 @@ void link_posts(int posts);
 void link_post(int post, int rank, int64_t message, const void *data, int64_t bytes);
 void link_unpost(int post);
 void link_take(int rank, int64_t message, void *to, int64_t bytes);
-/* What link_wait does between polls: nothing; yield the core; or sleep, when another
- * thread needs the core. Who yields for long sleeps. May be changed while it waits. */
-typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS } LinkIdle;
-void link_when_idle(LinkIdle how);
-
 /* May another thread than the one of comm_start send and receive, one at a time? */
 bool link_allows_threads(void);
 

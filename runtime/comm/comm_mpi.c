@@ -349,17 +349,20 @@ static struct Message {
     bool receives;
     int rank, bytes;
 } messages[LINK_SLOTS];
+static int unfinished; /* messages of any kind */
 
 void mpi_receive(int slot, int rank, void *to, int64_t bytes) {
     struct Message *m = &messages[slot];
     *m = (struct Message){.receives = true, .rank = rank, .bytes = (int)bytes};
     CALL(MPI_Irecv, to, m->bytes, MPI_BYTE, rank, TAG_LINK, world, &m->request);
+    unfinished++;
 }
 
 void mpi_send(int slot, int rank, const void *from, int64_t bytes) {
     struct Message *m = &messages[slot];
     *m = (struct Message){.rank = rank, .bytes = (int)bytes};
     CALL(MPI_Isend, from, m->bytes, MPI_BYTE, rank, TAG_LINK, world, &m->request);
+    unfinished++;
 }
 
 /* Members that run different collectives are our mistake, not the network's. */
@@ -379,6 +382,7 @@ bool mpi_done(int slot, int64_t *bytes) {
     int done, got;
     expect_fit(m, MPI_Test(&m->request, &done, &status));
     *bytes = m->bytes;
+    unfinished -= done;
     if (!done || !m->receives) return done;
     CALL(MPI_Get_count, &status, MPI_BYTE, &got);
     *bytes = got;
@@ -391,7 +395,7 @@ static struct Post {
     MPI_Request request;
     int rank;
 } * posts;
-static int nposts, posted; /* posted: not yet known to have arrived */
+static int nposts;
 
 void link_posts(int n) {
     struct Post *more = realloc(posts, (size_t)n * sizeof *posts);
@@ -410,12 +414,12 @@ void link_post(int post, int rank, int64_t message, const void *data, int64_t by
     posts[post].rank = rank;
     CALL(MPI_Isend, data, (int)bytes, MPI_BYTE, rank, tag_of(message), world,
          &posts[post].request);
-    posted++;
+    unfinished++;
 }
 
 void mpi_advance(void) {
     int there;
-    if (posted)
+    if (unfinished)
         CALL(MPI_Iprobe, MPI_ANY_SOURCE, TAG_OF_NONE, world, &there, MPI_STATUS_IGNORE);
 }
 
@@ -433,7 +437,7 @@ static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {
 void link_unpost(int post) {
     check(post >= 0 && post < nposts);
     wait_request(&posts[post].request, posts[post].rank, MPI_STATUS_IGNORE);
-    posted--;
+    unfinished--;
 }
 
 void link_take(int rank, int64_t message, void *to, int64_t bytes) {

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "runtime/comm/comm_link.h"
 #include "runtime/comm/comm_run.h"
+#include "runtime/comm/comm_wait.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/op_log.h"
 #include "runtime/core/rt.h"
@@ -72,11 +73,11 @@ static bool core_is_free(void) {
 
 /* How a thread waits that has nothing else to do, given what the cores have to run, and whether
  * the user has told Open MPI that others want them. */
-static LinkIdle idle_alone(void) {
+static WaitHow idle_alone(void) {
     const char *shared = getenv("OMPI_MCA_mpi_yield_when_idle");
     int64_t busy = (int64_t)comm_world.local_size * rt_threads();
     bool yields = busy > comm_world.local_cores || (shared && !strcmp(shared, "1"));
-    return yields ? LINK_YIELDS : LINK_SPINS;
+    return yields ? WAIT_YIELDS : WAIT_SPINS;
 }
 
 static const char *next_label;
@@ -96,7 +97,7 @@ static const char *take_label(void) {
 
 /* Somebody waits for what is done now: the core is the message's. */
 static void be_waited_for(void) {
-    link_when_idle(idle_alone());
+    wait_set(idle_alone());
     WATCH_PUT(beside, false);
 }
 
@@ -104,7 +105,7 @@ static void be_waited_for(void) {
  * meanwhile, so that is looked at once more when both are said. */
 static void be_beside(int64_t ticket) {
     if (q.wanted < ticket) {
-        link_when_idle(core_is_free() ? idle_alone() : LINK_NAPS);
+        wait_set(core_is_free() ? idle_alone() : WAIT_NAPS);
         WATCH_PUT(beside, true);
         atomic_thread_fence(memory_order_seq_cst);
     }
@@ -205,7 +206,7 @@ static int64_t begin(Request r) {
     r.label = take_label();
     r.op = op_log_open();
     if (q.how == COMM_AT_ONCE) {
-        link_when_idle(idle_alone());
+        wait_set(idle_alone());
         r.run(&r);
         return 0;
     }

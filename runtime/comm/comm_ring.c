@@ -7,10 +7,9 @@
 
 enum {
     LANES = LINK_SENDS,
-    SEGMENT_BYTES = 256 << 10, /* at most */
-    SEGMENT_LEAST = 16 << 10,  /* unless the piece is smaller */
-    KEPT_BYTES =
-        16 << 20, /* results of more are not read before they are out of caches */
+    SEGMENT_BYTES = LINK_ROOM_BYTES, /* at most */
+    SEGMENT_LEAST = 16 << 10,        /* unless the piece is smaller */
+    KEPT_BYTES = 16 << 20,           /* caches keep no larger result until it is read */
 };
 
 const KindInfo comm_kind_info[COMM_KINDS] = {
@@ -99,8 +98,7 @@ typedef struct Ring {
     const KindInfo *kind;
     const CommGroup *group;
     CommStream from, to;
-    bool
-        keeps_sent; /* what it sends first is in the result too, and is in a cache then */
+    bool keeps_sent;  /* the result has what is sent first, which is in a cache then */
     bool past_caches; /* results are written so */
     Cut cut;
     Lane lane[LANES];
@@ -119,6 +117,11 @@ static void keep(const Ring *r, int piece, int64_t offset, int64_t bytes,
         comm_stream_write(&r->to, piece, offset, bytes, own, r->past_caches);
 }
 
+/* The lane's other one of the two that receive. */
+static int other_slot(int slot) {
+    return LANES + ((slot - LANES) ^ 1);
+}
+
 /* Starts the messages of the lane's step. */
 static void lane_post(Ring *r, int i) {
     Lane *l = &r->lane[i];
@@ -128,7 +131,7 @@ static void lane_post(Ring *r, int i) {
     int64_t send_bytes = bytes_here(r, s.send_piece, l->offset);
     l->take_bytes = bytes_here(r, s.take_piece, l->offset);
     int came = l->slot;
-    l->slot = LANES + 2 * i + (came == LANES + 2 * i);
+    l->slot = other_slot(came);
     l->landing = NULL;
     if (s.store && !s.add) {
         l->landing = comm_stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
@@ -147,7 +150,7 @@ static void lane_post(Ring *r, int i) {
     }
     link_send(i, to, out, send_bytes);
     if (r->keeps_sent && !s.carry) keep(r, s.send_piece, l->offset, send_bytes, out);
-    link_release(came);
+    if (link_is_sent(i)) link_release(came);
     r->sent_bytes += send_bytes;
 }
 
@@ -179,12 +182,13 @@ static const char *lane_store(Ring *r, Lane *l, const char *came) {
     return out;
 }
 
-/* Waits for what comes and does with it what the step says. What came stays where it is until
- * lane_post has sent it on. */
+/* Waits for what comes and does with it what the step says. What came before stays where it is until
+ * it was sent on. */
 static void lane_take(Ring *r, int i) {
     Lane *l = &r->lane[i];
     l->carried = lane_store(r, l, link_arrived(l->slot));
     link_wait(i);
+    link_release(other_slot(l->slot));
     if (l->carried == l->fresh) {
         l->fresh = l->hold;
         l->hold = (char *)(uintptr_t)l->carried;

@@ -3,7 +3,7 @@
 #define STATOR_COMM_RUN_H
 #include "runtime/comm/comm.h"
 
-/* Runs it at once. How it waits is link_when_idle's; label: of comm_label, or NULL. */
+/* Runs it at once. How it waits is wait_set's; label: of comm_label, or NULL. */
 void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
                   void *workspace, const char *label);
 

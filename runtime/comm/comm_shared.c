@@ -1,5 +1,5 @@
-/* comm_shared.c - the files in memory that the ranks of a host map. They have no names, so nothing is
- * left of them however a run ends. */
+/* comm_shared.c - the files in memory that the ranks of a host map. They have no names, so nothing
+ * is left of them however a run ends. */
 #define _GNU_SOURCE
 #include "runtime/comm/comm_shared.h"
 #include "runtime/comm/comm_cells.h"
@@ -36,11 +36,9 @@ static int open_file(const Unnamed *u) {
     char path[64];
     struct stat st;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", u->pid, u->fd);
-    int fd = u->fd < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) return -1;
-    if (fstat(fd, &st) == 0 && st.st_dev == u->device && st.st_ino == u->inode) return fd;
-    close(fd);
-    return -1;
+    bool there = u->fd >= 0 && stat(path, &st) == 0;
+    bool same = there && st.st_dev == u->device && st.st_ino == u->inode;
+    return same ? open(path, O_RDWR | O_CLOEXEC | O_NOCTTY) : -1;
 }
 
 /* The file of all, or -1. */
@@ -67,11 +65,12 @@ static void *share_bytes(const HostCalls *host, bool first, size_t bytes, size_t
 }
 
 void comm_share_memory(const HostCalls *host, int me, int n) {
-    const char *off = getenv("STATOR_SHARED_MEMORY");
+    const char *among = getenv("STATOR_SHARED_MEMORY");
     size_t board = watch_board_bytes(n), at, mine;
     if (n == 1) return;
     watch_board(share_bytes(host, me == 0, board, 0, board), me, n);
-    if (!host->all(!off || strcmp(off, "off") != 0)) return;
+    if (!host->all(!among || strcmp(among, "off") != 0)) return;
+    cells_among(among ? atoi(among) : 0);
     cells_reserved(me, n, &at, &mine);
     cells_start(share_bytes(host, me == 0, cells_bytes(n), at, mine), me, n);
 }

@@ -9,7 +9,7 @@ typedef struct HostCalls {
     bool (*all)(bool mine);
 } HostCalls;
 /* Shares both where all ranks can; called by all of them, once. With STATOR_SHARED_MEMORY=off there
- * are no cells. */
+ * are no cells, with a number only among so many neighbours (for tests of both ways at once). */
 void comm_share_memory(const HostCalls *calls, int local_rank, int local_size);
 
 #endif

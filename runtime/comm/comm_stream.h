@@ -32,8 +32,8 @@ int64_t comm_stream_piece_bytes(const CommStream *s, int piece);
 /* Pointer to bytes [offset, offset + bytes) of a piece if they are contiguous; else
  * NULL. */
 char *comm_stream_pointer(const CommStream *s, int piece, int64_t offset, int64_t bytes);
-/* Copies those bytes from the rows, or into them (past the caches: large results, which are twice
- * as fast so; the two do not overlap). */
+/* Copies those bytes from the rows, or into them, past the caches for large results; `from` does
+ * not overlap them. */
 void comm_stream_read(const CommStream *s, int piece, int64_t offset, int64_t bytes,
                       void *to);
 void comm_stream_write(const CommStream *s, int piece, int64_t offset, int64_t bytes,

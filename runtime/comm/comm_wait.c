@@ -5,11 +5,11 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static _Atomic LinkIdle when_idle;
+static _Atomic WaitHow of_messages;
 static const double brief_seconds = 0.001;
 
-void link_when_idle(LinkIdle how) {
-    when_idle = how;
+void wait_set(WaitHow how) {
+    of_messages = how;
 }
 
 /* Naps are a small part of what was waited so far: what is waited for may need the core, and many
@@ -30,11 +30,11 @@ void wait_for_control(double start) {
 
 /* Who gives up a core is soon asked again, so who yields naps after a while. */
 void wait_for_message(double start) {
-    LinkIdle how = when_idle;
-    if (how == LINK_SPINS) return;
+    WaitHow how = of_messages;
+    if (how == WAIT_SPINS) return;
     double waited = clock_seconds() - start;
-    if (how == LINK_YIELDS && waited < brief_seconds)
+    if (how == WAIT_YIELDS && waited < brief_seconds)
         sched_yield();
     else
-        nap(how == LINK_NAPS ? 0 : waited, 5e-5, 1e-3);
+        nap(how == WAIT_NAPS ? 0 : waited, 5e-5, 1e-3);
 }

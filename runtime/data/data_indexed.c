@@ -125,7 +125,7 @@ void indexed_file_open(Arena *mem, IndexedFile *x, const char *path) {
     char *stem = arena_strndup(mem, path, suffixed ? n - 4 : n);
     x->idx_path = arena_printf(mem, "%s.idx", stem);
     x->bin_path = arena_printf(mem, "%s.bin", stem);
-    if (!suffixed && !file_exists(x->idx_path) && file_exists(path))
+    if (!suffixed && !file_exists(x->idx_path) && file_exists(path) && !dir_exists(path))
         fail(EXIT_DATA,
              "there is no %s; %s itself may be a text: stator preprocess makes a pair of "
              "it, or --train_dataset.data_loader.type TextFile reads it",

@@ -77,7 +77,7 @@ static const Case cases[] = {
     {"more than caches have",
      2,
      {PART(3, 1, 1500007, DT_F32), PART(2, 5, 2999, DT_BF16)},
-     2},
+     3},
     {"many segments", 2, {PART(1, 600011, 1, DT_F32), PART(3, 5, 2999, DT_F32)}, 3},
 };
 

@@ -69,6 +69,15 @@ TEST(rendezvous) {
     EXPECT_MPI(4, RENDEZVOUS, COLLECTIVES "2x2");
 }
 
+/* As on two hosts: some messages of a collective go through shared memory, some by MPI. */
+TEST_LABEL_OF(both_ways, RELEASED);
+TEST(both_ways) {
+    setenv("STATOR_SHARED_MEMORY", "2", 1);
+    EXPECT_MPI(3, RENDEZVOUS, COLLECTIVES "3");
+    EXPECT_MPI(4, RENDEZVOUS, COLLECTIVES "4");
+    EXPECT_MPI(4, "", COLLECTIVES "4");
+}
+
 TEST_LABEL_OF(over_sockets, RELEASED);
 TEST(over_sockets) {
     without_shared_memory();
