@@ -36,8 +36,8 @@ static struct {
 
 static size_t queues_bytes(int n) {
     size_t pairs = array_bytes((size_t)n, (size_t)n);
-    size_t bytes = array_bytes(pairs, ENTRIES * sizeof(Entry));
-    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return (size_t)round_up((int64_t)array_bytes(pairs, ENTRIES * sizeof(Entry)),
+                            PAGE_BYTES);
 }
 
 size_t cells_bytes(int n) {

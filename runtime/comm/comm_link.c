@@ -2,12 +2,8 @@
  * have, else by MPI. Both ranks choose by the size and the place of the other, so each way has its
  * messages in order. */
 #include "runtime/comm/comm_link.h"
-#include "runtime/comm/comm_cells.h"
 #include "runtime/comm/comm_wait.h"
 #include "runtime/comm/watch.h"
-
-_Static_assert((int)LINK_SENDS == (int)CELL_SLOTS, "a slot that sends has cells");
-_Static_assert((int)LINK_ROOM_BYTES == (int)CELL_BYTES, "which have room for a segment");
 
 static struct Slot {
     bool busy;

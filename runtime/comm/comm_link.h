@@ -3,6 +3,7 @@
 #ifndef STATOR_COMM_LINK_H
 #define STATOR_COMM_LINK_H
 #include "runtime/comm/comm.h"
+#include "runtime/comm/comm_cells.h"
 
 enum { COMM_HOST_BYTES = 64 };
 typedef struct CommWorld {
@@ -30,13 +31,13 @@ int comm_group_rank(const CommGroup *g, int member);
  * once when it is free). Between two ranks messages arrive in the order of their sends, and meet
  * receives in the order in which these were posted. A send may wait for its receive: post receives
  * first. Empty messages are not sent. */
-enum { LINK_SENDS = 4, LINK_SLOTS = 3 * LINK_SENDS, LINK_MAX_BYTES = 1 << 30 };
+enum { LINK_SENDS = CELL_SLOTS, LINK_SLOTS = 3 * LINK_SENDS, LINK_MAX_BYTES = 1 << 30 };
 void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
 /* Memory where such a message, of LINK_ROOM_BYTES at most, may be put, to be sent from there
  * without a copy; NULL: anywhere. */
-enum { LINK_ROOM_BYTES = 256 << 10 };
+enum { LINK_ROOM_BYTES = CELL_BYTES };
 char *link_room(int slot, int rank, int64_t bytes);
 /* May what a slot sends be written again? link_wait waits for that. */
 bool link_is_sent(int slot);

@@ -182,8 +182,8 @@ static const char *lane_store(Ring *r, Lane *l, const char *came) {
     return out;
 }
 
-/* Waits for what comes and does with it what the step says. What came before stays where it is until
- * it was sent on. */
+/* Waits for what comes and does with it what the step says. What came before stays where it is
+ * until it was sent on. */
 static void lane_take(Ring *r, int i) {
     Lane *l = &r->lane[i];
     l->carried = lane_store(r, l, link_arrived(l->slot));

@@ -5,6 +5,7 @@
 #include "runtime/comm/comm_cells.h"
 #include "runtime/comm/watch.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -64,13 +65,30 @@ static void *share_bytes(const HostCalls *host, bool first, size_t bytes, size_t
     return NULL;
 }
 
+enum { OF_NONE = -1, OF_ALL = 0 };
+
+/* How many neighbours use cells with each other. */
+static int users_of_cells(void) {
+    const char *s = getenv("STATOR_SHARED_MEMORY");
+    char *end;
+    if (!s || !s[0]) return OF_ALL;
+    if (!strcmp(s, "off")) return OF_NONE;
+    long n = strtol(s, &end, 10);
+    if (*end || n < 1 || n > INT_MAX)
+        fail(EXIT_CONFIG,
+             "STATOR_SHARED_MEMORY is '%.40s': off, or a number of neighbouring ranks",
+             s);
+    return (int)n;
+}
+
 void comm_share_memory(const HostCalls *host, int me, int n) {
-    const char *among = getenv("STATOR_SHARED_MEMORY");
+    int users = users_of_cells();
     size_t board = watch_board_bytes(n), at, mine;
     if (n == 1) return;
     watch_board(share_bytes(host, me == 0, board, 0, board), me, n);
-    if (!host->all(!among || strcmp(among, "off") != 0)) return;
-    cells_among(among ? atoi(among) : 0);
+    host->tell(&users, sizeof users); /* ranks need not have one environment */
+    if (users == OF_NONE) return;
+    cells_among(users);
     cells_reserved(me, n, &at, &mine);
     cells_start(share_bytes(host, me == 0, cells_bytes(n), at, mine), me, n);
 }

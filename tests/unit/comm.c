@@ -69,6 +69,15 @@ TEST(rendezvous) {
     EXPECT_MPI(4, RENDEZVOUS, COLLECTIVES "2x2");
 }
 
+TEST(unknown_users_of_shared_memory_are_refused) {
+    static const char *const bad[] = {"0", "no", "-2", "2x"};
+    for (int i = 0; i < ARRAY_LEN(bad); i++) {
+        setenv("STATOR_SHARED_MEMORY", bad[i], 1);
+        EXPECT(mpi_run(2, "", ENDS "orderly") == EXIT_CONFIG);
+        EXPECT(strstr(mpi_said(), "STATOR_SHARED_MEMORY is '"));
+    }
+}
+
 /* As on two hosts: some messages of a collective go through shared memory, some by MPI. */
 TEST_LABEL_OF(both_ways, RELEASED);
 TEST(both_ways) {
