@@ -66,6 +66,35 @@ static void keep_fastest(Choice **top, int *n, int k, Choice *c) {
     top[at] = c;
 }
 
+/* With a bound it is not known whether layers can be balanced. */
+static bool is_another(Search *s, const Choice *c) {
+    return c->layers == LAYERS_BALANCED && !choice_may_balance(s, c);
+}
+
+void space_make_probes(SearchSpace *b, const bool *marked) {
+    Search *s = b->s;
+    for (int i = 0; i < s->nprobes; i++)
+        if (marked[i] && s->probe[i].is_bound) search_make_probe(s, i);
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = b->by[i];
+        if (!marked[c->probe] || c->remade <= REMADE_PLAN_TOO_LARGE) continue;
+        if (s->probe[c->probe].refused || is_another(s, c))
+            c->remade = REMADE_REFUSED;
+        else
+            choice_bound(s, c);
+    }
+}
+
+/* False: then it is not among the k fastest. */
+static bool make_probe_of(SearchSpace *b, Choice *c) {
+    Search *s = b->s;
+    if (!s->probe[c->probe].is_bound) return true;
+    bool *marked = NEW_ARRAY(s->mem, bool, (size_t)s->nprobes);
+    marked[c->probe] = true;
+    space_make_probes(b, marked);
+    return c->remade >= 0;
+}
+
 /* Goes through the schedules of choices in the order of their bounds, until none can be one
  * of the k fastest. Bounds only grow when plans correct them. */
 int space_fastest(SearchSpace *b, Choice **top, int k) {
@@ -74,6 +103,7 @@ int space_fastest(SearchSpace *b, Choice **top, int k) {
         Choice *c = b->by[i];
         if (n == k && c->first_bound > top[k - 1]->seconds) break;
         if (c->remade < 0 || (n == k && c->bound > top[k - 1]->seconds)) continue;
+        if (!make_probe_of(b, c) || (n == k && c->bound > top[k - 1]->seconds)) continue;
         if (!(c->seconds > 0)) {
             search_seconds(b->s, c);
             b->r->simulated++;

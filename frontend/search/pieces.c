@@ -132,14 +132,19 @@ typedef struct StageBytes {
     Waiting waiting;
 } StageBytes;
 
-/* Of what is rounded once a step there are copies, and with overlap the rest is stored in parts as
- * its states are, so that the copies are what ranks gather. At least: one micro-batch may round layer by
+/* With overlap what is rounded is stored in parts as its states are, so that copies are what ranks
+ * gather. */
+static bool rounds_parts(const Search *s, const Choice *c, const StageBytes *b) {
+    return c->zero >= 1 && b->read < b->held && s->overlap && !c->no_overlap;
+}
+
+/* Of what is rounded once a step there are copies. At least: one micro-batch may round layer by
  * layer otherwise, and its gradients are summed over the replicas as they are made. */
 static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double replicas = (double)c->dp * c->cp;
     double weights = b->held, states = s->probe[c->probe].bytes.states * b->held;
     double rounded = b->held - b->read; /* to half of their bytes */
-    bool parts = c->zero >= 1 && rounded > 0 && s->overlap && !c->no_overlap;
+    bool parts = rounds_parts(s, c, b);
     bool copied = c->zero < 3 && (c->micro > 1 || parts);
     bool early = c->zero == 1 && c->micro == 1 && s->overlap && !c->no_overlap;
     const ProbeBytes *p = &s->probe[c->probe].bytes;
@@ -296,7 +301,8 @@ static double once(const Search *s, const Choice *c, const GroupShape *g, int ki
     return MIN(apart, collective(s, g, kind, all));
 }
 
-/* Gradients are summed in their type, weights gathered as they are read. */
+/* Gradients are summed in their type, weights gathered as they are read; without overlap levels 1 and
+ * 2 gather them as they are held. */
 static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupShape *g,
                                  const ProbeSeconds *t, const StageBytes *b) {
     Replicas r = {0};
@@ -312,8 +318,11 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, sums, all, in_backward);
     if (c->zero == 1) r.step = once(s, c, g, OP_reduce_scatter, sums, all, in_backward);
     if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, all - sums);
-    if (c->zero == 1 || c->zero == 2)
-        r.step += once(s, c, g, OP_all_gather, read, b->read, in_forward);
+    if (c->zero == 1 || c->zero == 2) {
+        bool rounded = rounds_parts(s, c, b);
+        r.step += once(s, c, g, OP_all_gather, rounded ? read : n * p->held.layer,
+                       rounded ? b->read : b->held, in_forward);
+    }
     if (c->zero == 3) r.step += collective(s, g, OP_all_gather, b->read - read);
     if (c->zero < 2) return r;
     double reduce = collective(s, g, OP_reduce_scatter, sums) / MAX(n, 1);
@@ -338,16 +347,28 @@ void choice_make_room(Search *s) {
     t->hop = NEW_ARRAY(s->mem, double, n);
 }
 
+/* Once a step: the update, and stages clear gradients before the first micro-batch. */
 static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
-                        double held) {
+                        const StageBytes *b) {
     const ParamBytes *p = &s->probe[c->probe].bytes.held;
-    double share = held / bytes_of(p, (double)s->layers, true, true);
-    return t->update * share / (c->zero ? (double)c->dp * c->cp : 1);
+    double all = bytes_of(p, (double)s->layers, true, true);
+    double clear = c->pp > 1 && c->micro > 1 ? t->clear * b->gradients : 0;
+    double update = t->update * b->held / (c->zero ? (double)c->dp * c->cp : 1);
+    return (update + clear) / all;
+}
+
+/* Seconds in which a layer adds a micro-batch's gradients to those of the others; the first of one
+ * stage may have none to add to. */
+static double adds_of(const Choice *c, const ProbeSeconds *t) {
+    double others = c->pp > 1 ? c->micro : c->micro - 1;
+    double add = c->zero >= 2 ? t->add_all / ((double)c->dp * c->cp) : t->add;
+    return c->micro > 1 ? add * others / c->micro : 0;
 }
 
 static void set_tasks(const Search *s, const Choice *c, const ProbeSeconds *t,
                       const Replicas *r, int stage, ChunkTimes *out) {
     int chunks = c->pp * c->chunks;
+    double adds = adds_of(c, t);
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(out->kind, c->pp, stage, nth);
         double n = (double)out->layers[i], remade = MIN(n, out->again[i]);
@@ -355,7 +376,7 @@ static void set_tasks(const Search *s, const Choice *c, const ProbeSeconds *t,
         task[TASK_FORWARD] = n * (t->forward + r->forward) + first * t->first_forward +
                              last * t->last_forward;
         task[TASK_WEIGHTS] = n * t->weights;
-        task[TASK_INPUTS] = n * (t->inputs + r->backward) + remade * t->remade +
+        task[TASK_INPUTS] = n * (t->inputs + r->backward + adds) + remade * t->remade +
                             first * t->first_backward + last * t->last_backward;
         task[TASK_BACKWARD] = task[TASK_INPUTS] + task[TASK_WEIGHTS];
         task[TASK_WEIGHTS] += n * exposed(s, c, t->again, t->weights);
@@ -415,7 +436,7 @@ static bool choice_times(Search *s, Choice *c) {
             b.extra = c->extra_bytes;
             add_parameter_bytes(s, c, &b);
             r = replicas_seconds(s, c, &at->replicas, t, &b);
-            step = r.step + update_of(s, c, t, b.held);
+            step = r.step + update_of(s, c, t, &b);
         }
         double bytes;
         fits &= set_remade(s, c, &b, k, &bytes) && bytes <= out->room;

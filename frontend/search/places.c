@@ -57,6 +57,25 @@ static const MachineRank *search_rank(const Search *s) {
     return machine_rank_of(s->o.machine, s->o.ranks, s->threads);
 }
 
+static Timing timing_of(Arena *own, const Search *s, const Shapes *shapes) {
+    return (Timing){.mem = own,
+                    .m = s->o.machine,
+                    .rank = search_rank(s),
+                    .shape = shapes->of,
+                    .stretch = shapes->stretch};
+}
+
+/* One of a record has none yet. */
+static void need_program(Search *s, Probe *p) {
+    if (p->size[0].func) return;
+    Probe whole = search_probe(s, p->key);
+    whole.pieces = p->pieces;
+    whole.places = p->places;
+    whole.shapes = p->shapes;
+    whole.extra = p->extra;
+    *p = whole;
+}
+
 /* As in the record, or from the program. */
 static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes *shapes,
                                    int batch) {
@@ -64,21 +83,32 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
     while (like && like->shapes != shapes) like = like->next;
     const ProbeSeconds *found = record_pieces(s->record, p->key, batch, shapes->hash);
     if (found) return *found;
-    if (!p->size[0].func) {
-        Probe whole = search_probe(s, p->key);
-        whole.pieces = p->pieces;
-        whole.places = p->places;
-        whole.shapes = p->shapes;
-        whole.extra = p->extra;
-        *p = whole;
-    }
-    Timing timing = {.mem = own,
-                     .m = s->o.machine,
-                     .rank = search_rank(s),
-                     .shape = shapes->of,
-                     .stretch = shapes->stretch};
+    need_program(s, p);
+    Timing timing = timing_of(own, s, shapes);
     ProbeSeconds t = probe_seconds(&timing, p, batch, like ? &like->t.update : NULL);
     record_add_pieces(s->record, p->key, batch, shapes->hash, &t);
+    return t;
+}
+
+/* Of the parts one after the other, with as much of their messages beside other work as may be: each
+ * costs compute a share of its time, and those of all parts may be one. */
+static ProbeSeconds bound_seconds(Arena *own, Search *s, Probe *p, const Choice *c) {
+    Choice one = *c;
+    one.parts = 1;
+    one.batch = c->batch / c->parts;
+    one.probe = p->whole;
+    const Shapes *shapes = choice_places(s, &one)->shapes;
+    Probe *whole = &s->probe[p->whole];
+    need_program(s, whole);
+    Timing timing = timing_of(own, s, shapes);
+    timing.free = 1 - (1 - s->o.machine->hidden) / c->parts;
+    ProbeSeconds t = probe_seconds(&timing, whole, one.batch,
+                                   &search_pieces_at(s, &one, shapes)->t.update);
+    double *each[] = {&t.forward,       &t.inputs,         &t.weights,
+                      &t.again,         &t.remade,         &t.messages,
+                      &t.first_forward, &t.first_backward, &t.last_forward,
+                      &t.last_backward};
+    for (int i = 0; i < ARRAY_LEN(each); i++) *each[i] *= c->parts;
     return t;
 }
 
@@ -89,7 +119,8 @@ Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes) {
     Arena *own = arena_new();
     Pieces *p = NEW(s->mem, Pieces);
     *p = (Pieces){.batch = c->batch, .shapes = shapes, .next = of->pieces};
-    p->t = pieces_seconds(own, s, of, shapes, c->batch);
+    p->t = of->is_bound ? bound_seconds(own, s, of, c)
+                        : pieces_seconds(own, s, of, shapes, c->batch);
     of->pieces = p;
     arena_free(own);
     return p;

@@ -228,6 +228,19 @@ static void add_delayed(Arena *keep, Arena *mem, Probe *p, const Op *backward,
     p->later = d.later;
 }
 
+/* Products add to the gradients of the micro-batches before; others are added by an op each. */
+static void add_gradients(Probe *p, const Op *backward) {
+    const Func *f = op_func(backward);
+    for (int i = call_of(backward).carry; i < f->nret; i++) {
+        const Value *v = f->ret[i];
+        while (v->def && op_has(v->def, F_VIEW) && v->def->nin == 1) v = v->def->in[0];
+        p->bytes.gradients++;
+        if (v->def && op_has(v->def, F_ADDENDS)) continue;
+        p->bytes.added++;
+        p->bytes.added_bytes += (double)type_bytes(&v->ty);
+    }
+}
+
 /* Of a layer: what it keeps for backward is made of these, and what only the next layer reads is not. */
 static void add_remade(Arena *keep, Arena *mem, Probe *p, const Op *forward) {
     const Func *f = op_func(forward);
@@ -294,6 +307,7 @@ static const char *find_pieces(Arena *keep, Arena *mem, Probe *p, const Module *
     add_activations(p, forward, one);
     add_remade(keep, mem, p, forward);
     add_delayed(keep, mem, p, backward, one);
+    add_gradients(p, backward);
     return NULL;
 }
 
@@ -458,6 +472,27 @@ static double update_seconds(const Timing *model, const ProbeUpdate *u) {
     return c.t.kind[WORK_UPDATE] + c.t.kind[WORK_COPIES];
 }
 
+/* Of `ops` ops that read two numbers for each that they write over one of them. */
+static double add_seconds(const Timing *t, double ops, double bytes) {
+    OpSize s = {.kind = SIZE_ELEMENTS, .op = OP_add, .n = {.bytes = 3 * bytes / ops}};
+    if (!(ops > 0)) return 0;
+    s.n.written = s.n.overwritten = bytes / ops;
+    return t->stretch * ops * op_size_seconds(t->m, t->rank, &s);
+}
+
+static double clear_seconds(const Timing *t, double bytes) {
+    const OpSize s = {
+        .kind = SIZE_ELEMENTS, .op = OP_fill, .n = {.bytes = bytes, .written = bytes}};
+    return t->stretch * op_size_seconds(t->m, t->rank, &s);
+}
+
+/* Bytes of all parameters. */
+static double held_bytes(const Probe *p, const OpSizes *model) {
+    const ParamBytes *held = &p->bytes.held;
+    return model->size[p->begin].times * held->layer + held->first + held->last -
+           held->tied;
+}
+
 ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
                            const double *update) {
     Arena *mem = timing->mem;
@@ -473,17 +508,20 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
     /* the gradient of its weights may stand behind the layers */
     double behind = products_between(&t, p, model, p->end + 1, model->n, true);
     double share = products > 0 ? (of_weights + behind) / products : 1.0 / 3;
-    return (ProbeSeconds){.forward = f[p->forward].all,
-                          .inputs = f[p->backward].all - weights,
-                          .weights = weights,
-                          .again = later_seconds(&t, p, backward, LATER_AGAIN),
-                          .remade = remade_seconds(&t, p, &s.func[p->forward]),
-                          .messages = f[p->forward].kind[WORK_MESSAGES] +
-                                      f[p->backward].kind[WORK_MESSAGES],
-                          .first_forward = seconds_between(&t, model, 0, p->begin),
-                          .first_backward =
-                              seconds_between(&t, model, p->end + 1, model->n) - behind,
-                          .last_forward = head * share,
-                          .last_backward = head * (1 - share) + behind,
-                          .update = update ? *update : update_seconds(&t, p->update)};
+    return (ProbeSeconds){
+        .forward = f[p->forward].all,
+        .inputs = f[p->backward].all - weights,
+        .weights = weights,
+        .again = later_seconds(&t, p, backward, LATER_AGAIN),
+        .remade = remade_seconds(&t, p, &s.func[p->forward]),
+        .messages =
+            f[p->forward].kind[WORK_MESSAGES] + f[p->backward].kind[WORK_MESSAGES],
+        .first_forward = seconds_between(&t, model, 0, p->begin),
+        .first_backward = seconds_between(&t, model, p->end + 1, model->n) - behind,
+        .last_forward = head * share,
+        .last_backward = head * (1 - share) + behind,
+        .update = update ? *update : update_seconds(&t, p->update),
+        .clear = clear_seconds(&t, held_bytes(p, model)),
+        .add = add_seconds(&t, p->bytes.added, p->bytes.added_bytes),
+        .add_all = add_seconds(&t, p->bytes.gradients, p->bytes.held.layer)};
 }

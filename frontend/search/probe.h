@@ -29,6 +29,9 @@ typedef struct ProbeBytes {
         delayed; /* of a layer, from there until its gradients of weights, if these wait */
     double states;  /* of the optimizer, over those of parameters */
     double carried; /* from layer to layer, and from stage to stage */
+    /* Of a layer's gradients: how many there are, and of those that no product adds up how many
+     * and their bytes. */
+    double gradients, added, added_bytes;
 } ProbeBytes;
 
 /* What the update of all parameters takes: the ops of a step that are not of the model. It is the
@@ -52,6 +55,8 @@ typedef struct Probe {
     struct Pieces *pieces; /* search_state.h */
     struct Places *places;
     const char *refused; /* why the configuration cannot be split so; NULL: it can */
+    bool is_bound;       /* there is no program yet; what it takes is bounded by .. */
+    int whole; /* .. the probe with the same key whose micro-batches are whole */
     Mesh mesh;
     struct Shapes *shapes; /* search_state.h */
     ProbeBytes bytes;
@@ -99,6 +104,10 @@ typedef struct ProbeSeconds {
     double first_forward, first_backward;
     double last_forward, last_backward; /* with the loss */
     double update; /* of all parameters of `layers` layers and the rest */
+    double clear;  /* of all their gradients, before several micro-batches are added up */
+    double add;    /* of a layer's gradients that no product adds up to those so far */
+    double
+        add_all; /* of all its gradients, where they are added when replicas have summed them */
 } ProbeSeconds;
 /* Seconds of a rank for a micro-batch of b sequences of a replica, by what `timing` has of the
  * machine, of where the members of groups are, and of shared cores. update: that of another

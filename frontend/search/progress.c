@@ -13,7 +13,7 @@ void search_tell(Search *s, const Verified *top, int n) {
     for (int i = 0; i < n; i++)
         if (top[i].fits && (best == 0 || top[i].seconds < best)) best = top[i].seconds;
     fprintf(stderr, "\r\033[K%lld strategies, %d programs looked at, %d planned",
-            (long long)s->choices, s->nprobes, n);
+            (long long)s->choices, s->programs, n);
     if (best > 0) fprintf(stderr, ", best %.4g s", best);
 }
 

@@ -33,7 +33,7 @@ static void note_family(const Search *s, Family *f, const Choice *c) {
     f->choices++;
     f->fit += fits;
     bool better = fits ? c->bound < f->seconds : !f->fit && bytes < f->bytes;
-    if (!better) return;
+    if (!better || s->probe[c->probe].is_bound) return;
     f->seconds = fits ? c->bound : INFINITY;
     f->bytes = bytes;
     f->best = *c;
@@ -91,15 +91,34 @@ static int by_family(const void *a, const void *b) {
 
 /* ---- seconds against bytes ---- */
 
+/* Makes the programs that are not known yet and may have a choice of the front. */
+static void make_front_probes(SearchSpace *b, Choice **by, int n) {
+    Search *s = b->s;
+    double least = INFINITY;
+    bool *marked = NEW_ARRAY(s->mem, bool, (size_t)s->nprobes + 1);
+    for (int i = 0; i < n; i++) {
+        Choice *c = by[i];
+        if (c->bound >= least || is_unsure(b, c) || marked[c->probe]) continue;
+        double seconds = c->seconds > 0 ? c->seconds : search_seconds(s, c);
+        if (s->probe[c->probe].is_bound)
+            marked[c->probe] = seconds < least;
+        else
+            least = MIN(least, seconds);
+    }
+    space_make_probes(b, marked);
+}
+
 /* Those than which none takes fewer bytes in less time, by their bounds. */
 static void find_front(SearchSpace *b) {
     Search *s = b->s;
     Choice **by = NEW_ARRAY(s->mem, Choice *, (size_t)b->n + 1);
+    make_front_probes(b, by, space_by_bytes(b, by));
     int n = space_by_bytes(b, by);
     double least = INFINITY;
     b->r->front = NEW_ARRAY(s->mem, Choice, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
         if (by[i]->bound >= least || is_unsure(b, by[i])) continue;
+        if (s->probe[by[i]->probe].is_bound) continue; /* slower than others as small */
         if (!(by[i]->seconds > 0)) search_seconds(s, by[i]);
         if (by[i]->seconds >= least) continue;
         least = by[i]->seconds;
@@ -114,6 +133,7 @@ Choice *search_fastest(Arena *mem, const SearchOptions *o) {
     SearchResult r = {0};
     SearchSpace b = {.s = search_open(mem, o), .r = &r};
     Choice *fastest;
+    b.s->bounds_parts = !o->all_programs;
     search_each(b.s, take_choice, &b);
     space_sort(&b);
     return space_fastest(&b, &fastest, 1) ? fastest : NULL;
@@ -147,6 +167,7 @@ static void note_refused(SearchSpace *b) {
 SearchResult search_run(Arena *mem, const SearchOptions *o) {
     SearchResult r = {0};
     SearchSpace b = {.s = search_open(mem, o), .r = &r};
+    b.s->bounds_parts = !o->all_programs;
     search_each(b.s, take_choice, &b);
     b.alone_from = (int)b.s->choices;
     note_refused(&b);
@@ -159,7 +180,7 @@ SearchResult search_run(Arena *mem, const SearchOptions *o) {
     record_finish(b.s->record);
     if (r.nfamilies) qsort(r.family, (size_t)r.nfamilies, sizeof *r.family, by_family);
     r.choices = b.s->choices;
-    r.probes = b.s->nprobes;
+    r.probes = b.s->programs;
     r.room_bytes = search_room(b.s);
     return r;
 }

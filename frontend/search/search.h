@@ -46,7 +46,7 @@ enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN, LAYERS_WAYS };
 enum {
     REMADE_TOO_LARGE = -1,      /* by its pieces, whatever is made again */
     REMADE_PLAN_TOO_LARGE = -2, /* its plan, where its pieces fit: looked at no more */
-    REMADE_REFUSED = -3         /* there is no plan: looked at no more */
+    REMADE_REFUSED = -3 /* there is no plan, or it is another's: looked at no more */
 };
 
 typedef struct Choice {
@@ -106,6 +106,7 @@ typedef struct SearchOptions {
     double limit_bytes; /* of a rank; 0: none */
     int64_t sequences;  /* of a step */
     int tops;           /* choices that are planned */
+    bool all_programs;  /* those too that cannot be of use: the same answer, later */
     const char *record; /* file for what was found out, read and written; NULL: none */
     /* Not 0: what was found so far is wanted. NULL: no, and nobody is at the terminal. */
     const volatile sig_atomic_t *stop;

@@ -104,9 +104,11 @@ struct Search {
     double ahead_bytes; /* of batches that are read ahead, of one replica */
     Probe *probe;
     int nprobes, probe_cap;
+    int programs; /* of these, that are known, and no bounds */
     const ProbeUpdate **update; /* that probes share */
     int nupdates, update_cap;
     ProbeShared shared; /* by probes; without paths: there is none yet */
+    bool bounds_parts;  /* programs of several parts are made when they may be of use */
     Inside *inside;
     LayerKnown *known; /* of layers */
     ChunkTimes times;
@@ -136,6 +138,8 @@ void space_sort(SearchSpace *b);
 int space_fastest(SearchSpace *b, Choice **top, int k);
 /* All of them, by bytes; returns how many. */
 int space_by_bytes(const SearchSpace *b, Choice **by);
+/* Makes the programs of probes that are bounds and marked, and bounds their choices anew. */
+void space_make_probes(SearchSpace *b, const bool *marked);
 /* planned.c. Sets r->top: the fastest by plans, those that fit, sorted. */
 void space_plan(SearchSpace *b);
 
@@ -150,6 +154,8 @@ void search_told(const Search *s);
 /* programs.c: makes the program of a way to split; its update is that of another where it may
  * be. */
 Probe search_probe(Search *s, ProbeKey key);
+/* space.c: makes the program of a probe that is a bound. */
+void search_make_probe(Search *s, int probe);
 /* Of a step's sequences. What no choice changes is refused here, where it is said best. */
 double search_ahead_bytes(const Search *s);
 /* inside.c. May a choice have placements inside of layers beside those of its keys? */

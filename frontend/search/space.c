@@ -164,14 +164,52 @@ static bool may(const Search *s, Knob k, int64_t value) {
 
 /* ---- probes ---- */
 
-static int find_probe(Search *s, ProbeKey key) {
+static int known_probe(const Search *s, ProbeKey key) {
     for (int i = 0; i < s->nprobes; i++)
         if (probe_same_key(&s->probe[i].key, &key)) return i;
+    return -1;
+}
+
+static Probe make_probe(Search *s, ProbeKey key) {
     const Probe *found = record_probe(s->record, key);
-    Probe p = found ? *found : search_probe(s, key);
-    if (!found) record_add_probe(s->record, &p);
+    s->programs++;
+    if (found) return *found;
+    Probe p = search_probe(s, key);
+    record_add_probe(s->record, &p);
+    return p;
+}
+
+/* A program of several parts is the larger half of all, and few of them are among the fastest; so one
+ * is only made when its bound is. */
+static bool bound_probe(const Search *s, ProbeKey key, Probe *p) {
+    ProbeKey one = key;
+    one.parts = 1;
+    int whole = s->bounds_parts && key.parts > 1 ? known_probe(s, one) : -1;
+    if (whole < 0 || s->probe[whole].refused) return false;
+    const Probe *of = &s->probe[whole];
+    *p = (Probe){.key = key,
+                 .mesh = of->mesh,
+                 .bytes = of->bytes,
+                 .is_bound = true,
+                 .whole = whole};
+    return true;
+}
+
+static int find_probe(Search *s, ProbeKey key) {
+    Probe p;
+    int known = known_probe(s, key);
+    if (known >= 0) return known;
+    if (!bound_probe(s, key, &p)) p = make_probe(s, key);
     PUSH(s->mem, s->probe, s->nprobes, s->probe_cap, p);
     return s->nprobes - 1;
+}
+
+void search_make_probe(Search *s, int probe) {
+    Probe *p = &s->probe[probe], made = make_probe(s, p->key);
+    made.places = p->places;
+    made.shapes = p->shapes;
+    made.extra = p->extra;
+    *p = made;
 }
 
 /* ---- all choices ---- */
@@ -217,7 +255,8 @@ static void each_layers(Walk *w) {
 
 static void each_zero(Walk *w) {
     int most = (int64_t)w->c.dp * w->c.cp > 1 ? 3 : 0;
-    w->balances = w->c.pp > 1 && choice_may_balance(w->s, &w->c);
+    w->balances = w->c.pp > 1 &&
+                  (w->s->probe[w->c.probe].is_bound || choice_may_balance(w->s, &w->c));
     for (w->c.zero = MIN(most, w->s->least_zero); w->c.zero <= most; w->c.zero++)
         if (may(w->s, KNOB_ZERO, w->c.zero) || !most) each_layers(w);
 }

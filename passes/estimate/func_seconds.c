@@ -74,8 +74,9 @@ static void pass_time(OpClock *c, WorkKind kind, double seconds) {
 }
 
 double size_collective_seconds(const Timing *k, const OpSize *s) {
-    return collective_seconds(k->m, &k->shape[s->axes], s->op,
-                              op_size_sent_bytes(k->m, s));
+    double seconds =
+        collective_seconds(k->m, &k->shape[s->axes], s->op, op_size_sent_bytes(k->m, s));
+    return (1 - k->free) * seconds;
 }
 
 void flight_idle(Flight *f, double now, double seconds) {

@@ -36,6 +36,7 @@ typedef struct Timing {
     const FuncTime *func;    /* of callees */
     const FuncSizes *sizes;  /* the same */
     double stretch; /* of compute, by ranks of the stage that share cores; 1: none do */
+    double free; /* share of collectives that takes no time: for bounds; 0: none does */
 } Timing;
 /* Of a collective alone. */
 double size_collective_seconds(const Timing *k, const OpSize *s);
