@@ -293,12 +293,20 @@ typedef struct Replicas {
     double step;              /* exposed once a step, of a stage */
 } Replicas;
 
-/* Once a step, of all layers and the rest: at least, in one message, or layers beside compute. */
+/* Once a step, of all layers and the rest: at least, in one message, or layers beside compute, with
+ * what is computed for that. */
 static double once(const Search *s, const Choice *c, const GroupShape *g, int kind,
-                   double layers, double all, double window) {
+                   double layers, double all, double window, double more) {
     double apart = exposed(s, c, collective(s, g, kind, layers), window) +
-                   collective(s, g, kind, all - layers);
+                   collective(s, g, kind, all - layers) + more;
     return MIN(apart, collective(s, g, kind, all));
+}
+
+/* Of what stands around the layers, in each micro-batch: at least, all but one beside compute. */
+static double each_time(const Search *s, const Choice *c, const GroupShape *g, int kind,
+                        double bytes) {
+    double seconds = collective(s, g, kind, bytes);
+    return seconds + (c->micro - 1) * exposed(s, c, seconds, INFINITY);
 }
 
 /* Gradients are summed in their type, weights gathered as they are read; without overlap levels 1 and
@@ -315,15 +323,18 @@ static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupSh
     double beside =
         c->pp == 1 ? MAX(0, n - 1) : 0; /* layers; stages wait until the end */
     double in_backward = beside * back, in_forward = beside * t->forward;
-    if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, sums, all, in_backward);
-    if (c->zero == 1) r.step = once(s, c, g, OP_reduce_scatter, sums, all, in_backward);
-    if (c->zero >= 2) r.step = collective(s, g, OP_reduce_scatter, all - sums);
+    /* layers that sum the last micro-batch over replicas add it to the others by itself */
+    double adds = c->micro > 1 ? n * t->add_all : 0;
+    if (c->zero == 0) r.step = once(s, c, g, OP_all_reduce, sums, all, in_backward, adds);
+    if (c->zero == 1)
+        r.step = once(s, c, g, OP_reduce_scatter, sums, all, in_backward, adds);
+    if (c->zero >= 2) r.step = each_time(s, c, g, OP_reduce_scatter, all - sums);
     if (c->zero == 1 || c->zero == 2) {
         bool rounded = rounds_parts(s, c, b);
         r.step += once(s, c, g, OP_all_gather, rounded ? read : n * p->held.layer,
-                       rounded ? b->read : b->held, in_forward);
+                       rounded ? b->read : b->held, in_forward, 0);
     }
-    if (c->zero == 3) r.step += collective(s, g, OP_all_gather, b->read - read);
+    if (c->zero == 3) r.step += each_time(s, c, g, OP_all_gather, b->read - read);
     if (c->zero < 2) return r;
     double reduce = collective(s, g, OP_reduce_scatter, sums) / MAX(n, 1);
     r.backward += exposed(s, c, reduce, back);
@@ -352,9 +363,11 @@ static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
                         const StageBytes *b) {
     const ParamBytes *p = &s->probe[c->probe].bytes.held;
     double all = bytes_of(p, (double)s->layers, true, true);
+    double replicas = (double)c->dp * c->cp;
+    double update = t->update / (c->zero ? replicas : 1);
+    double round = t->round / (c->zero == 3 || rounds_parts(s, c, b) ? replicas : 1);
     double clear = c->pp > 1 && c->micro > 1 ? t->clear * b->gradients : 0;
-    double update = t->update * b->held / (c->zero ? (double)c->dp * c->cp : 1);
-    return (update + clear) / all;
+    return ((update + round) * b->held + clear) / all;
 }
 
 /* Seconds in which a layer adds a micro-batch's gradients to those of the others; the first of one

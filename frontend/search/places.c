@@ -85,7 +85,7 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
     if (found) return *found;
     need_program(s, p);
     Timing timing = timing_of(own, s, shapes);
-    ProbeSeconds t = probe_seconds(&timing, p, batch, like ? &like->t.update : NULL);
+    ProbeSeconds t = probe_seconds(&timing, p, batch, like ? &like->t : NULL);
     record_add_pieces(s->record, p->key, batch, shapes->hash, &t);
     return t;
 }
@@ -102,8 +102,8 @@ static ProbeSeconds bound_seconds(Arena *own, Search *s, Probe *p, const Choice 
     need_program(s, whole);
     Timing timing = timing_of(own, s, shapes);
     timing.free = 1 - (1 - s->o.machine->hidden) / c->parts;
-    ProbeSeconds t = probe_seconds(&timing, whole, one.batch,
-                                   &search_pieces_at(s, &one, shapes)->t.update);
+    ProbeSeconds t =
+        probe_seconds(&timing, whole, one.batch, &search_pieces_at(s, &one, shapes)->t);
     double *each[] = {&t.forward,       &t.inputs,         &t.weights,
                       &t.again,         &t.remade,         &t.messages,
                       &t.first_forward, &t.first_backward, &t.last_forward,

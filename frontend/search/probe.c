@@ -459,7 +459,7 @@ static double products_between(const Timing *t, const Probe *p, const OpSizes *s
 }
 
 /* The step without the model. */
-static double update_seconds(const Timing *model, const ProbeUpdate *u) {
+static void add_update(const Timing *model, const ProbeUpdate *u, ProbeSeconds *to) {
     Timing t = *model;
     func_seconds(t.mem, &u->size, &t);
     const OpSizes *step = &u->size.func[u->step];
@@ -469,7 +469,8 @@ static double update_seconds(const Timing *model, const ProbeUpdate *u) {
         if (x->kind != SIZE_CALL || !u->size.in_model[x->callee])
             clock_add(&c, &t, step, i);
     }
-    return c.t.kind[WORK_UPDATE] + c.t.kind[WORK_COPIES];
+    to->update = c.t.kind[WORK_UPDATE];
+    to->round = c.t.kind[WORK_COPIES];
 }
 
 /* Of `ops` ops that read two numbers for each that they write over one of them. */
@@ -494,7 +495,7 @@ static double held_bytes(const Probe *p, const OpSizes *model) {
 }
 
 ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
-                           const double *update) {
+                           const ProbeSeconds *like) {
     Arena *mem = timing->mem;
     FuncSizes s = sizes_of(mem, p, b / (double)p->unit);
     Timing t = *timing;
@@ -508,7 +509,7 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
     /* the gradient of its weights may stand behind the layers */
     double behind = products_between(&t, p, model, p->end + 1, model->n, true);
     double share = products > 0 ? (of_weights + behind) / products : 1.0 / 3;
-    return (ProbeSeconds){
+    ProbeSeconds r = {
         .forward = f[p->forward].all,
         .inputs = f[p->backward].all - weights,
         .weights = weights,
@@ -520,8 +521,11 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
         .first_backward = seconds_between(&t, model, p->end + 1, model->n) - behind,
         .last_forward = head * share,
         .last_backward = head * (1 - share) + behind,
-        .update = update ? *update : update_seconds(&t, p->update),
+        .update = like ? like->update : 0,
+        .round = like ? like->round : 0,
         .clear = clear_seconds(&t, held_bytes(p, model)),
         .add = add_seconds(&t, p->bytes.added, p->bytes.added_bytes),
         .add_all = add_seconds(&t, p->bytes.gradients, p->bytes.held.layer)};
+    if (!like) add_update(&t, p->update, &r);
+    return r;
 }

@@ -104,15 +104,15 @@ typedef struct ProbeSeconds {
     double first_forward, first_backward;
     double last_forward, last_backward; /* with the loss */
     double update; /* of all parameters of `layers` layers and the rest */
-    double clear;  /* of all their gradients, before several micro-batches are added up */
-    double add;    /* of a layer's gradients that no product adds up to those so far */
-    double
-        add_all; /* of all its gradients, where they are added when replicas have summed them */
+    double round;  /* what a step copies besides: weights that products read rounded */
+    double clear;  /* all gradients, before those of several micro-batches are added up */
+    double add;    /* of a layer: gradients that no product adds to those so far */
+    double add_all; /* of a layer: all of them, where products add none */
 } ProbeSeconds;
 /* Seconds of a rank for a micro-batch of b sequences of a replica, by what `timing` has of the
- * machine, of where the members of groups are, and of shared cores. update: that of another
- * micro-batch, which takes as long; NULL: it is reckoned. */
+ * machine, of where the members of groups are, and of shared cores. like: those of another
+ * micro-batch, whose update takes as long; NULL: it is reckoned. */
 ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
-                           const double *update);
+                           const ProbeSeconds *like);
 
 #endif

@@ -104,7 +104,7 @@ struct Search {
     double ahead_bytes; /* of batches that are read ahead, of one replica */
     Probe *probe;
     int nprobes, probe_cap;
-    int programs; /* of these, that are known, and no bounds */
+    int programs;               /* of these, that are known, and no bounds */
     const ProbeUpdate **update; /* that probes share */
     int nupdates, update_cap;
     ProbeShared shared; /* by probes; without paths: there is none yet */
