@@ -58,9 +58,10 @@ static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
 
 static const int64_t *balanced_layers(Search *s, const Choice *c) {
     Pieces *p = search_pieces(s, c);
-    Balanced *b = &p->balanced[last_stage(c) > 0];
+    bool most = s->balances_most;
+    Balanced *b = &p->balanced[last_stage(c) > 0][most];
     if (!b->layers) b->layers = NEW_ARRAY(s->mem, int64_t, (size_t)s->layers);
-    if (b->stages != c->pp) balance(s, c, &p->t, b->layers);
+    if (b->stages != c->pp) balance(s, c, most ? &p->most : &p->t, b->layers);
     b->stages = c->pp;
     return b->layers;
 }
@@ -282,9 +283,10 @@ static double collective(const Search *s, const GroupShape *g, int kind, double 
     return collective_seconds(m, g, kind, sent * message_width(m, kind, s->gradient));
 }
 
-/* What a rank cannot compute beside. */
+/* What a rank cannot compute beside; where what it computes is a bound, it may be longer. */
 static double exposed(const Search *s, const Choice *c, double seconds, double window) {
     if (!s->overlap || c->no_overlap) return seconds;
+    if (s->probe[c->probe].is_bound) window = INFINITY;
     return MAX(seconds - window, (1 - s->o.machine->hidden) * seconds);
 }
 
@@ -507,10 +509,27 @@ static double slower(const Search *s, const Choice *c) {
     return e ? e->slower : 1;
 }
 
+static double least_seconds(Search *s, Choice *c) {
+    return choice_times(s, c) ? bound_of(c, &s->times) : INFINITY;
+}
+
+/* Where seconds are bounds, layers that are balanced by the true ones lie as they are by the least or by
+ * the most, or between: then it is the less of both. */
+static double either_balance(Search *s, Choice *c,
+                             double (*seconds)(Search *, Choice *)) {
+    double least = seconds(s, c);
+    if (c->layers != LAYERS_BALANCED || !s->probe[c->probe].is_bound) return least;
+    Choice other = *c;
+    s->balances_most = true;
+    double most = seconds(s, &other);
+    s->balances_most = false;
+    if (other.remade >= 0 && (c->remade < 0 || other.bytes < c->bytes)) *c = other;
+    return MIN(least, most);
+}
+
 void choice_bound(Search *s, Choice *c) {
     c->seconds = 0;
-    bool fits = choice_times(s, c);
-    c->bound = fits ? bound_of(c, &s->times) * slower(s, c) : INFINITY;
+    c->bound = either_balance(s, c, least_seconds) * slower(s, c);
 }
 
 int *choice_remade(Arena *mem, Search *s, const Choice *c) {
@@ -541,13 +560,15 @@ static double pipe_seconds(Arena *own, const Search *s, const Choice *c) {
     return schedule_seconds(own, p, &seconds, NULL) + step;
 }
 
-double search_seconds(Search *s, Choice *c) {
+static double schedule_of(Search *s, Choice *c) {
+    if (c->pp == 1) return least_seconds(s, c);
     Arena *own = arena_new();
-    bool fits = choice_times(s, c);
-    c->seconds = !fits        ? INFINITY
-                 : c->pp == 1 ? bound_of(c, &s->times)
-                              : pipe_seconds(own, s, c);
-    c->seconds *= slower(s, c);
+    double seconds = choice_times(s, c) ? pipe_seconds(own, s, c) : INFINITY;
     arena_free(own);
-    return c->seconds;
+    return seconds;
+}
+
+double search_seconds(Search *s, Choice *c) {
+    double seconds = either_balance(s, c, schedule_of);
+    return c->seconds = seconds * slower(s, c);
 }

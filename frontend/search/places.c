@@ -90,26 +90,33 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
     return t;
 }
 
-/* Of the parts one after the other, with as much of their messages beside other work as may be: each
- * costs compute a share of its time, and those of all parts may be one. */
-static ProbeSeconds bound_seconds(Arena *own, Search *s, Probe *p, const Choice *c) {
+/* Of the parts of a micro-batch one after the other, each as long as `one`. */
+static ProbeSeconds in_turns(ProbeSeconds one, double parts) {
+    double *each[] = {&one.forward,       &one.inputs,         &one.weights,
+                      &one.again,         &one.remade,         &one.messages,
+                      &one.first_forward, &one.first_backward, &one.last_forward,
+                      &one.last_backward};
+    for (int i = 0; i < ARRAY_LEN(each); i++) *each[i] *= parts;
+    return one;
+}
+
+/* At most all parts one after the other. At least that with as much of their messages beside other work
+ * as may be: each costs compute a share of its time, and those of all parts may be one. Half a percent
+ * less, as a gradient is added up once for all parts. */
+static void add_bounds(Arena *own, Search *s, const Probe *p, const Choice *c,
+                       Pieces *to) {
     Choice one = *c;
     one.parts = 1;
     one.batch = c->batch / c->parts;
     one.probe = p->whole;
     const Shapes *shapes = choice_places(s, &one)->shapes;
+    const ProbeSeconds most = search_pieces_at(s, &one, shapes)->t;
     Probe *whole = &s->probe[p->whole];
     need_program(s, whole);
     Timing timing = timing_of(own, s, shapes);
     timing.free = 1 - (1 - s->o.machine->hidden) / c->parts;
-    ProbeSeconds t =
-        probe_seconds(&timing, whole, one.batch, &search_pieces_at(s, &one, shapes)->t);
-    double *each[] = {&t.forward,       &t.inputs,         &t.weights,
-                      &t.again,         &t.remade,         &t.messages,
-                      &t.first_forward, &t.first_backward, &t.last_forward,
-                      &t.last_backward};
-    for (int i = 0; i < ARRAY_LEN(each); i++) *each[i] *= c->parts;
-    return t;
+    to->t = in_turns(probe_seconds(&timing, whole, one.batch, &most), 0.995 * c->parts);
+    to->most = in_turns(most, c->parts);
 }
 
 Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes) {
@@ -119,8 +126,10 @@ Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes) {
     Arena *own = arena_new();
     Pieces *p = NEW(s->mem, Pieces);
     *p = (Pieces){.batch = c->batch, .shapes = shapes, .next = of->pieces};
-    p->t = of->is_bound ? bound_seconds(own, s, of, c)
-                        : pieces_seconds(own, s, of, shapes, c->batch);
+    if (of->is_bound)
+        add_bounds(own, s, of, c, p);
+    else
+        p->t = pieces_seconds(own, s, of, shapes, c->batch);
     of->pieces = p;
     arena_free(own);
     return p;

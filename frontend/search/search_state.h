@@ -34,8 +34,10 @@ typedef struct Pieces {
     int batch;
     const Shapes *shapes;
     ProbeSeconds t;
-    Balanced balanced[2]; /* the last chunk is on the first stage; on another */
-    struct Pieces *next;  /* of the same probe */
+    ProbeSeconds most; /* where t is a bound: no program takes more */
+    /* The last chunk is on the first stage, or on another; by t, or by the most. */
+    Balanced balanced[2][2];
+    struct Pieces *next; /* of the same probe */
 } Pieces;
 
 /* What plans had more than was reckoned: those of a probe with so many stages and chunks, that
@@ -108,6 +110,7 @@ struct Search {
     const ProbeUpdate **update; /* that probes share */
     int nupdates, update_cap;
     ProbeShared shared; /* by probes; without paths: there is none yet */
+    bool balances_most; /* layers are balanced by Pieces.most */
     bool bounds_parts;  /* programs of several parts are made when they may be of use */
     Inside *inside;
     LayerKnown *known; /* of layers */
