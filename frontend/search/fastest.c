@@ -8,7 +8,11 @@ void space_keep(SearchSpace *b, const Choice *c) {
     if (b->n == b->nblocks * CHOICE_BLOCK)
         PUSH(b->s->mem, b->block, b->nblocks, b->block_cap,
              NEW_ARRAY(b->s->mem, Choice, CHOICE_BLOCK));
-    b->block[b->nblocks - 1][b->n++ % CHOICE_BLOCK] = *c;
+    while (b->nlast <= c->probe) PUSH(b->s->mem, b->last, b->nlast, b->last_cap, -1);
+    Choice *kept = &b->block[b->nblocks - 1][b->n % CHOICE_BLOCK];
+    *kept = *c;
+    kept->before = b->last[c->probe];
+    b->last[c->probe] = b->n++;
 }
 
 typedef struct Keyed {
@@ -30,6 +34,15 @@ static void sort_keys(Keyed *k, int n) {
 
 Choice *space_choice(const SearchSpace *b, int i) {
     return &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
+}
+
+Choice *space_last(const SearchSpace *b, int probe) {
+    return probe < b->nlast && b->last[probe] >= 0 ? space_choice(b, b->last[probe])
+                                                   : NULL;
+}
+
+Choice *space_before(const SearchSpace *b, const Choice *c) {
+    return c->before >= 0 ? space_choice(b, c->before) : NULL;
 }
 
 /* Puts those that are new to b->by among the others. */
@@ -71,28 +84,16 @@ static bool is_another(Search *s, const Choice *c) {
     return c->layers == LAYERS_BALANCED && !choice_may_balance(s, c);
 }
 
-void space_make_probes(SearchSpace *b, const bool *marked) {
+void space_make_probe(SearchSpace *b, int probe) {
     Search *s = b->s;
-    for (int i = 0; i < s->nprobes; i++)
-        if (marked[i] && s->probe[i].is_bound) search_make_probe(s, i);
-    for (int i = 0; i < b->n; i++) {
-        Choice *c = b->by[i];
-        if (!marked[c->probe] || c->remade <= REMADE_PLAN_TOO_LARGE) continue;
-        if (s->probe[c->probe].refused || is_another(s, c))
+    search_make_probe(s, probe);
+    for (Choice *c = space_last(b, probe); c; c = space_before(b, c)) {
+        if (c->remade <= REMADE_PLAN_TOO_LARGE) continue;
+        if (s->probe[probe].refused || is_another(s, c))
             c->remade = REMADE_REFUSED;
         else
             choice_bound(s, c);
     }
-}
-
-/* False: then it is not among the k fastest. */
-static bool make_probe_of(SearchSpace *b, Choice *c) {
-    Search *s = b->s;
-    if (!s->probe[c->probe].is_bound) return true;
-    bool *marked = NEW_ARRAY(s->mem, bool, (size_t)s->nprobes);
-    marked[c->probe] = true;
-    space_make_probes(b, marked);
-    return c->remade >= 0;
 }
 
 /* Goes through the schedules of choices in the order of their bounds, until none can be one
@@ -103,7 +104,11 @@ int space_fastest(SearchSpace *b, Choice **top, int k) {
         Choice *c = b->by[i];
         if (n == k && c->first_bound > top[k - 1]->seconds) break;
         if (c->remade < 0 || (n == k && c->bound > top[k - 1]->seconds)) continue;
-        if (!make_probe_of(b, c) || (n == k && c->bound > top[k - 1]->seconds)) continue;
+        if (b->s->probe[c->probe].is_bound) {
+            space_make_probe(b, c->probe);
+            i--; /* it is looked at anew */
+            continue;
+        }
         if (!(c->seconds > 0)) {
             search_seconds(b->s, c);
             b->r->simulated++;

@@ -20,94 +20,6 @@ double choice_room(const Search *s, const Choice *c) {
     return search_room(s) - choice_ahead(s, c);
 }
 
-/* ---- where chunks are ---- */
-
-/* That has the model's last chunk. */
-static int last_stage(const Choice *c) {
-    const PipeScheduleKind *kind = schedule_kind_at(c->schedule);
-    return schedule_chunk_stage(kind, c->pp, c->pp * c->chunks - 1);
-}
-
-/* Layers so that no stage takes longer than it must: one after the other to the stage that is
- * the earliest done with it, the first of these. Those between the first and the last are alike, so
- * that of these the next one in turn is. */
-static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
-                    int64_t *layers) {
-    double one = t->forward + t->inputs + t->weights;
-    double first = t->first_forward + t->first_backward;
-    double behind = t->last_forward + t->last_backward;
-    int last = last_stage(c), alike = last ? c->pp - 2 : c->pp - 1, next = 0;
-    for (int k = 0; k < c->pp; k++) layers[k] = 0;
-    for (int64_t i = 0; i < s->layers; i++) {
-        const struct {
-            int stage;
-            double more;
-        } may[] = {{0, last ? first : first + behind}, {1 + next, 0}, {last, behind}};
-        int best = 0;
-        double least = INFINITY;
-        for (int k = 0; k < ARRAY_LEN(may); k++) {
-            bool there = k == 0 || (k == 1 ? alike > 0 : last > 0);
-            if (!there) continue;
-            double seconds = one * (double)(layers[may[k].stage] + 1) + may[k].more;
-            if (seconds < least * (1 - 1e-12)) best = k, least = seconds;
-        }
-        layers[may[best].stage]++;
-        if (best == 1) next = (next + 1) % alike;
-    }
-}
-
-static const int64_t *balanced_layers(Search *s, const Choice *c) {
-    Pieces *p = search_pieces(s, c);
-    bool most = s->balances_most;
-    Balanced *b = &p->balanced[last_stage(c) > 0][most];
-    if (!b->layers) b->layers = NEW_ARRAY(s->mem, int64_t, (size_t)s->layers);
-    if (b->stages != c->pp) balance(s, c, most ? &p->most : &p->t, b->layers);
-    b->stages = c->pp;
-    return b->layers;
-}
-
-static void even_layers(const Search *s, const Choice *c, int64_t *layers) {
-    int chunks = c->pp * c->chunks;
-    int64_t each = s->layers / chunks, more = s->layers % chunks;
-    for (int k = 0; k < chunks; k++) layers[k] = each + (k < more);
-}
-
-/* Of the nth chunk of a stage. */
-static int64_t stage_share(const Search *s, const Choice *c, const int64_t *balanced,
-                           int stage, int nth) {
-    if (!balanced) return s->list.items[nth * s->list.columns + stage];
-    return balanced[stage] / c->chunks + (nth < balanced[stage] % c->chunks);
-}
-
-void choice_layers(Search *s, const Choice *c, int64_t *layers) {
-    const PipeScheduleKind *kind = schedule_kind_at(c->schedule);
-    const int64_t *balanced = NULL;
-    if (c->layers == LAYERS_EVEN) {
-        even_layers(s, c, layers);
-        return;
-    }
-    if (c->layers == LAYERS_BALANCED) balanced = balanced_layers(s, c);
-    for (int k = 0; k < c->pp; k++)
-        for (int nth = 0; nth < c->chunks; nth++)
-            layers[schedule_stage_chunk(kind, c->pp, k, nth)] =
-                stage_share(s, c, balanced, k, nth);
-}
-
-bool choice_may_balance(Search *s, const Choice *c) {
-    const PipeScheduleKind *kind = schedule_kind_at(c->schedule);
-    const int64_t *balanced = balanced_layers(s, c);
-    int64_t *layers = s->times.layers;
-    bool same = true;
-    even_layers(s, c, layers);
-    for (int k = 0; k < c->pp && same; k++) {
-        int64_t even = 0;
-        for (int nth = 0; nth < c->chunks; nth++)
-            even += layers[schedule_stage_chunk(kind, c->pp, k, nth)];
-        same = even == balanced[k];
-    }
-    return !same;
-}
-
 /* ---- bytes ---- */
 
 static double in_flight(const PipeScheduleKind *kind, const Choice *c, int stage) {
@@ -513,12 +425,12 @@ static double least_seconds(Search *s, Choice *c) {
     return choice_times(s, c) ? bound_of(c, &s->times) : INFINITY;
 }
 
-/* Where seconds are bounds, layers that are balanced by the true ones lie as they are by the least or by
- * the most, or between: then it is the less of both. */
+/* With layers that may lie in two ways the less of both. */
 static double either_balance(Search *s, Choice *c,
                              double (*seconds)(Search *, Choice *)) {
+    bool two = c->layers == LAYERS_BALANCED && choice_other_balance(s, c);
     double least = seconds(s, c);
-    if (c->layers != LAYERS_BALANCED || !s->probe[c->probe].is_bound) return least;
+    if (!two) return least;
     Choice other = *c;
     s->balances_most = true;
     double most = seconds(s, &other);

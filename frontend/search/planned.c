@@ -75,13 +75,10 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
 static void add_alone(SearchSpace *b, const Verified *v, const Extra *e) {
     Search *s = b->s;
     bool same = !s->overlap || s->fixed[KNOB_OVERLAP] >= 0 || s->o.ranks == v->c.pp;
-    int n = b->n;
     if (same || v->c.no_overlap || v->c.parts > 1) return;
-    for (int i = 0; i < n; i++) {
-        Choice c = *space_choice(b, i);
-        if (c.probe != v->c.probe || !choice_is_like(&c, e) ||
-            c.remade <= REMADE_PLAN_TOO_LARGE)
-            continue;
+    for (const Choice *at = space_last(b, v->c.probe); at; at = space_before(b, at)) {
+        Choice c = *at;
+        if (!choice_is_like(&c, e) || c.remade <= REMADE_PLAN_TOO_LARGE) continue;
         c.no_overlap = true;
         choice_bound(s, &c);
         c.first_bound = c.bound;
@@ -108,11 +105,9 @@ static bool correct(SearchSpace *b, const Verified *v) {
     else
         e->bytes += more;
     e->planned |= v->fits;
-    for (int i = 0; i < b->n; i++) {
-        Choice *c = b->by[i];
-        bool like = c->probe == v->c.probe && choice_is_like(c, e);
-        if (like && c->remade > REMADE_PLAN_TOO_LARGE) choice_bound(b->s, c);
-    }
+    for (Choice *c = space_last(b, v->c.probe); c; c = space_before(b, c))
+        if (choice_is_like(c, e) && c->remade > REMADE_PLAN_TOO_LARGE)
+            choice_bound(b->s, c);
     return true;
 }
 

@@ -105,7 +105,8 @@ static void make_front_probes(SearchSpace *b, Choice **by, int n) {
         else
             least = MIN(least, seconds);
     }
-    space_make_probes(b, marked);
+    for (int i = 0; i < s->nprobes; i++)
+        if (marked[i]) space_make_probe(b, i);
 }
 
 /* Those than which none takes fewer bytes in less time, by their bounds. */

@@ -126,6 +126,8 @@ typedef struct SearchSpace { /* all choices that fit; by first_bound */
     Search *s;
     Choice **block; /* of CHOICE_BLOCK each */
     int n, nblocks, block_cap;
+    int *last; /* by probe: space_choice of its last choice; -1: it has none */
+    int nlast, last_cap;
     Choice **by;     /* nby of them, sorted */
     int nby, by_cap; /* all, when space_sort is done */
     int alone_from;  /* numbers of those without overlap */
@@ -134,6 +136,9 @@ typedef struct SearchSpace { /* all choices that fit; by first_bound */
 
 /* fastest.c. In the order of search_each. */
 Choice *space_choice(const SearchSpace *b, int i);
+/* The last choice of a probe, and the one before another; NULL: there is none. */
+Choice *space_last(const SearchSpace *b, int probe);
+Choice *space_before(const SearchSpace *b, const Choice *c);
 void space_keep(SearchSpace *b, const Choice *c);
 /* Puts those that are new to b->by among the others. */
 void space_sort(SearchSpace *b);
@@ -141,8 +146,8 @@ void space_sort(SearchSpace *b);
 int space_fastest(SearchSpace *b, Choice **top, int k);
 /* All of them, by bytes; returns how many. */
 int space_by_bytes(const SearchSpace *b, Choice **by);
-/* Makes the programs of probes that are bounds and marked, and bounds their choices anew. */
-void space_make_probes(SearchSpace *b, const bool *marked);
+/* Makes the program of a probe that is a bound, and bounds its choices anew. */
+void space_make_probe(SearchSpace *b, int probe);
 /* planned.c. Sets r->top: the fastest by plans, those that fit, sorted. */
 void space_plan(SearchSpace *b);
 
@@ -179,8 +184,11 @@ Extra *choice_extra(Search *s, const Choice *c);
 bool choice_is_like(const Choice *c, const Extra *e);
 /* Before the first choice, when the model is known. */
 void choice_make_room(Search *s);
-/* Would other layers than even ones make its slowest stage faster? */
+/* balance.c: would other layers than even ones make its slowest stage faster? */
 bool choice_may_balance(Search *s, const Choice *c);
+/* Where seconds are bounds, layers that are balanced by the true ones lie as they are by the least or
+ * by the most, or between. By the most, by stage; NULL: that is as by the least, or they are no bounds. */
+const int64_t *choice_other_balance(Search *s, const Choice *c);
 /* Layers of each chunk. */
 void choice_layers(Search *s, const Choice *c, int64_t *layers);
 /* Chunks' forwards whose activations a stage keeps at most. */

@@ -255,8 +255,7 @@ static void each_layers(Walk *w) {
 
 static void each_zero(Walk *w) {
     int most = (int64_t)w->c.dp * w->c.cp > 1 ? 3 : 0;
-    w->balances = w->c.pp > 1 &&
-                  (w->s->probe[w->c.probe].is_bound || choice_may_balance(w->s, &w->c));
+    w->balances = w->c.pp > 1 && choice_may_balance(w->s, &w->c);
     for (w->c.zero = MIN(most, w->s->least_zero); w->c.zero <= most; w->c.zero++)
         if (may(w->s, KNOB_ZERO, w->c.zero) || !most) each_layers(w);
 }
