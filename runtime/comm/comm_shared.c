@@ -2,6 +2,7 @@
  * is left of them however a run ends. */
 #define _GNU_SOURCE
 #include "runtime/comm/comm_shared.h"
+#include "runtime/comm/comm.h"
 #include "runtime/comm/comm_cells.h"
 #include "runtime/comm/watch.h"
 #include <fcntl.h>
@@ -90,5 +91,12 @@ void comm_share_memory(const HostCalls *host, int me, int n) {
     if (users == OF_NONE) return;
     cells_among(users);
     cells_reserved(me, n, &at, &mine);
-    cells_start(share_bytes(host, me == 0, cells_bytes(n), at, mine), me, n);
+    void *cells = share_bytes(host, me == 0, cells_bytes(n), at, mine);
+    cells_start(cells, me, n);
+    if (!cells && comm_rank() == 0)
+        fprintf(stderr, "note: the ranks of a host share no memory (each must see the "
+                        "processes of the "
+                        "others in /proc, and find 2 MiB): collectives within it are "
+                        "sent by MPI, and "
+                        "take up to 1.6 times as long\n");
 }

@@ -62,6 +62,13 @@ TEST(messages_of_mpi) {
     EXPECT_MPI(5, "", COLLECTIVES "5");
 }
 
+TEST(memory_that_cannot_be_shared_is_said) {
+    EXPECT_MPI(3, "", BUILD_DIR "/tests/mpi/mpi_unshared");
+    EXPECT(strstr(mpi_said(), "note: the ranks of a host share no memory"));
+    EXPECT_MPI(3, "", ENDS "orderly");
+    EXPECT(!strstr(mpi_said(), "note: "));
+}
+
 TEST_LABEL_OF(rendezvous, RELEASED);
 TEST(rendezvous) {
     without_shared_memory();
