@@ -38,10 +38,9 @@ static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
 
 static const int64_t *balanced_layers(Search *s, const Choice *c) {
     Pieces *p = search_pieces(s, c);
-    bool most = s->balances_most;
-    Balanced *b = &p->balanced[last_stage(c) > 0][most];
+    Balanced *b = &p->balanced[last_stage(c) > 0][c->by_most];
     if (!b->layers) b->layers = NEW_ARRAY(s->mem, int64_t, (size_t)s->layers);
-    if (b->stages != c->pp) balance(s, c, most ? &p->most : &p->t, b->layers);
+    if (b->stages != c->pp) balance(s, c, c->by_most ? &p->most : &p->t, b->layers);
     b->stages = c->pp;
     return b->layers;
 }
@@ -88,11 +87,10 @@ static bool is_even(Search *s, const Choice *c, const int64_t *balanced) {
 }
 
 const int64_t *choice_other_balance(Search *s, const Choice *c) {
-    const int64_t *least = balanced_layers(s, c);
     if (!s->probe[c->probe].is_bound) return NULL;
-    s->balances_most = true;
-    const int64_t *most = balanced_layers(s, c);
-    s->balances_most = false;
+    Choice other = *c;
+    other.by_most = true;
+    const int64_t *least = balanced_layers(s, c), *most = balanced_layers(s, &other);
     return memcmp(least, most, (size_t)c->pp * sizeof *most) ? most : NULL;
 }
 

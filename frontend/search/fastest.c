@@ -79,18 +79,27 @@ static void keep_fastest(Choice **top, int *n, int k, Choice *c) {
     top[at] = c;
 }
 
-/* With a bound it is not known whether layers can be balanced. */
+/* By the program's own seconds layers may be even, as those of another choice. */
 static bool is_another(Search *s, const Choice *c) {
     return c->layers == LAYERS_BALANCED && !choice_may_balance(s, c);
+}
+
+static void leave_out(SearchSpace *b, Choice *c) {
+    Family *f = &b->r->family[c->family];
+    c->remade = REMADE_REFUSED;
+    f->choices--;
+    f->fit--;
+    b->s->choices--;
 }
 
 void space_make_probe(SearchSpace *b, int probe) {
     Search *s = b->s;
     search_make_probe(s, probe);
+    search_tell(s, b->r->top, b->r->ntop);
     for (Choice *c = space_last(b, probe); c; c = space_before(b, c)) {
         if (c->remade <= REMADE_PLAN_TOO_LARGE) continue;
         if (s->probe[probe].refused || is_another(s, c))
-            c->remade = REMADE_REFUSED;
+            leave_out(b, c);
         else
             choice_bound(s, c);
     }
@@ -105,6 +114,7 @@ int space_fastest(SearchSpace *b, Choice **top, int k) {
         if (n == k && c->first_bound > top[k - 1]->seconds) break;
         if (c->remade < 0 || (n == k && c->bound > top[k - 1]->seconds)) continue;
         if (b->s->probe[c->probe].is_bound) {
+            if (!search_goes_on(b->s)) continue;
             space_make_probe(b, c->probe);
             i--; /* it is looked at anew */
             continue;
@@ -124,7 +134,7 @@ int space_by_bytes(const SearchSpace *b, Choice **by) {
     int n = 0;
     for (int i = 0; i < b->n; i++) {
         Choice *c = b->by[i];
-        if (c->remade >= 0) k[n++] = (Keyed){c->bytes, c->number, c};
+        if (c->remade >= 0) k[n++] = (Keyed){choice_least_bytes(b->s, c), c->number, c};
     }
     sort_keys(k, n);
     for (int i = 0; i < n; i++) by[i] = k[i].c;

@@ -425,16 +425,16 @@ static double least_seconds(Search *s, Choice *c) {
     return choice_times(s, c) ? bound_of(c, &s->times) : INFINITY;
 }
 
-/* With layers that may lie in two ways the less of both. */
+/* With layers that may lie in two ways the less of both, seconds and bytes. */
 static double either_balance(Search *s, Choice *c,
                              double (*seconds)(Search *, Choice *)) {
+    c->by_most = false;
     bool two = c->layers == LAYERS_BALANCED && choice_other_balance(s, c);
     double least = seconds(s, c);
     if (!two) return least;
     Choice other = *c;
-    s->balances_most = true;
+    other.by_most = true;
     double most = seconds(s, &other);
-    s->balances_most = false;
     if (other.remade >= 0 && (c->remade < 0 || other.bytes < c->bytes)) *c = other;
     return MIN(least, most);
 }
@@ -442,6 +442,15 @@ static double either_balance(Search *s, Choice *c,
 void choice_bound(Search *s, Choice *c) {
     c->seconds = 0;
     c->bound = either_balance(s, c, least_seconds) * slower(s, c);
+}
+
+double choice_least_bytes(Search *s, const Choice *c) {
+    Choice all = *c;
+    if (!s->probe[c->probe].is_bound || c->remade <= 0 || s->fixed[KNOB_RECOMPUTE] >= 0)
+        return c->bytes;
+    all.remakes_all = true;
+    choice_times(s, &all);
+    return MIN(c->bytes, all.bytes);
 }
 
 int *choice_remade(Arena *mem, Search *s, const Choice *c) {

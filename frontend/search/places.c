@@ -2,6 +2,9 @@
 #include "frontend/search/search_state.h"
 #include <math.h>
 
+/* Hashes are kept as numbers of a record, which are doubles. */
+#define HASH_OF_SHAPES (((uint64_t)1 << 52) - 1)
+
 /* Of sets of axes without replicas, as all of these are alike; collectives are at work in all of
  * the ranks of a host, or of the cores that stages share. */
 static Shapes *shapes_new(Search *s, const Choice *c, const Mesh *mesh,
@@ -20,7 +23,7 @@ static Shapes *shapes_new(Search *s, const Choice *c, const Mesh *mesh,
         x->stretch = fmax(x->stretch, sharing_stage_stretch(share, k));
     uint64_t parts[] = {hash64(of, (size_t)x->sets * sizeof *of),
                         hash64(&x->stretch, sizeof x->stretch)};
-    x->hash = hash64(parts, sizeof parts) & (((uint64_t)1 << 52) - 1);
+    x->hash = hash64(parts, sizeof parts) & HASH_OF_SHAPES;
     return x;
 }
 
@@ -90,19 +93,22 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
     return t;
 }
 
-/* Of the parts of a micro-batch one after the other, each as long as `one`. */
-static ProbeSeconds in_turns(ProbeSeconds one, double parts) {
-    double *each[] = {&one.forward,       &one.inputs,         &one.weights,
-                      &one.again,         &one.remade,         &one.messages,
-                      &one.first_forward, &one.first_backward, &one.last_forward,
-                      &one.last_backward};
-    for (int i = 0; i < ARRAY_LEN(each); i++) *each[i] *= parts;
-    return one;
+/* They are recorded with what they are a bound of. */
+static ProbeSeconds least_seconds(Arena *own, Search *s, Probe *whole,
+                                  const Shapes *shapes, int batch, int parts,
+                                  const ProbeSeconds *all) {
+    uint64_t both[] = {shapes->hash, (uint64_t)parts};
+    uint64_t where = hash64(both, sizeof both) & HASH_OF_SHAPES;
+    const ProbeSeconds *found = record_pieces(s->record, whole->key, batch, where);
+    if (found) return *found;
+    need_program(s, whole);
+    Timing timing = timing_of(own, s, shapes);
+    ProbeSeconds t = probe_parts_least(&timing, whole, batch, parts, all);
+    record_add_pieces(s->record, whole->key, batch, where, &t);
+    return t;
 }
 
-/* At most all parts one after the other. At least that with as much of their messages beside other work
- * as may be: each costs compute a share of its time, and those of all parts may be one. Half a percent
- * less, as a gradient is added up once for all parts. */
+/* From the pieces of whole micro-batches as large as a part. */
 static void add_bounds(Arena *own, Search *s, const Probe *p, const Choice *c,
                        Pieces *to) {
     Choice one = *c;
@@ -110,13 +116,10 @@ static void add_bounds(Arena *own, Search *s, const Probe *p, const Choice *c,
     one.batch = c->batch / c->parts;
     one.probe = p->whole;
     const Shapes *shapes = choice_places(s, &one)->shapes;
-    const ProbeSeconds most = search_pieces_at(s, &one, shapes)->t;
+    const ProbeSeconds all = search_pieces_at(s, &one, shapes)->t;
     Probe *whole = &s->probe[p->whole];
-    need_program(s, whole);
-    Timing timing = timing_of(own, s, shapes);
-    timing.free = 1 - (1 - s->o.machine->hidden) / c->parts;
-    to->t = in_turns(probe_seconds(&timing, whole, one.batch, &most), 0.995 * c->parts);
-    to->most = in_turns(most, c->parts);
+    to->t = least_seconds(own, s, whole, shapes, one.batch, c->parts, &all);
+    to->most = probe_parts_most(&all, c->parts);
 }
 
 Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes) {

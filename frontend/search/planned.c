@@ -298,12 +298,13 @@ static void plan_unfit_again(SearchSpace *b) {
  * false: it does not fit by its pieces. *least: its bytes by them. */
 static bool as_small(Search *s, const Choice *of, Choice *c, double *least) {
     double room = choice_room(s, of);
+    if (of->remade == REMADE_REFUSED) return false; /* it may have no pieces */
     *c = *of;
     c->apart = true;
     c->extra_bytes = room;
     search_seconds(s, c);
     *least = c->bytes - room;
-    if (of->remade == REMADE_REFUSED || !(*least <= room)) return false;
+    if (!(*least <= room)) return false;
     c->extra_bytes = s->fixed[KNOB_RECOMPUTE] < 0 ? (room - *least) * (1 - 1e-9) : 0;
     c->remakes_all = s->fixed[KNOB_RECOMPUTE] < 0;
     search_seconds(s, c);
@@ -347,6 +348,8 @@ static Small *smallest(const SearchSpace *b, int *n) {
 static void plan_smallest(SearchSpace *b) {
     Search *s = b->s;
     int n;
+    for (int i = 0; i < s->nprobes && search_goes_on(s); i++)
+        if (s->probe[i].is_bound) space_make_probe(b, i);
     const Small *of = smallest(b, &n);
     bool may_alone = s->overlap && s->fixed[KNOB_OVERLAP] < 0;
     b->r->by_bytes = true;

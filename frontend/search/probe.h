@@ -114,5 +114,12 @@ typedef struct ProbeSeconds {
  * micro-batch, whose update takes as long; NULL: it is reckoned. */
 ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
                            const ProbeSeconds *like);
+/* No less than these takes a program of `parts` micro-batches beside each other, each of b sequences, of
+ * what takes no less one after the other (`all`: probe_seconds of one) and as much of whose
+ * messages hides behind other work as the machine can. */
+ProbeSeconds probe_parts_least(const Timing *timing, const Probe *p, double b, int parts,
+                               const ProbeSeconds *all);
+/* One after the other. */
+ProbeSeconds probe_parts_most(const ProbeSeconds *all, int parts);
 
 #endif

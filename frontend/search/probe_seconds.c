@@ -109,14 +109,12 @@ static double held_bytes(const Probe *p, const OpSizes *model) {
            held->tied;
 }
 
-ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
-                           const ProbeSeconds *like) {
-    Arena *mem = timing->mem;
-    FuncSizes s = sizes_of(mem, p, b / (double)p->unit);
+static ProbeSeconds seconds_of(const Timing *timing, const Probe *p, const FuncSizes *s,
+                               const ProbeSeconds *like) {
     Timing t = *timing;
-    const FuncTime *f = func_seconds(mem, &s, &t);
-    const OpSizes *model = &s.func[p->model];
-    const OpSizes *backward = &s.func[p->backward];
+    const FuncTime *f = func_seconds(t.mem, s, &t);
+    const OpSizes *model = &s->func[p->model];
+    const OpSizes *backward = &s->func[p->backward];
     double weights = later_seconds(&t, p, backward, LATER);
     double head = seconds_between(&t, model, p->begin + 1, p->end);
     double products = products_between(&t, p, model, p->begin + 1, p->end, false);
@@ -129,7 +127,7 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
         .inputs = f[p->backward].all - weights,
         .weights = weights,
         .again = later_seconds(&t, p, backward, LATER_AGAIN),
-        .remade = remade_seconds(&t, p, &s.func[p->forward]),
+        .remade = remade_seconds(&t, p, &s->func[p->forward]),
         .messages =
             f[p->forward].kind[WORK_MESSAGES] + f[p->backward].kind[WORK_MESSAGES],
         .first_forward = seconds_between(&t, model, 0, p->begin),
@@ -143,4 +141,74 @@ ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b,
         .add_all = add_seconds(&t, p->bytes.gradients, p->bytes.held.layer)};
     if (!like) add_update(&t, p->update, &r);
     return r;
+}
+
+ProbeSeconds probe_seconds(const Timing *t, const Probe *p, double b,
+                           const ProbeSeconds *like) {
+    FuncSizes s = sizes_of(t->mem, p, b / (double)p->unit);
+    return seconds_of(t, p, &s, like);
+}
+
+/* ---- bounds ---- */
+
+static bool grows(const OpSize *one, const OpSize *two) {
+    for (int i = 0; i < one->nelements; i++)
+        if (one->element[i].count != two->element[i].count) return true;
+    return memcmp(&one->n, &two->n, sizeof one->n) != 0;
+}
+
+/* Ops that grow with the micro-batch take no time: as a wait for what was never begun. */
+static FuncSizes fixed_sizes(Arena *mem, const Probe *p) {
+    FuncSizes s = sizes_of(mem, p, 1);
+    for (int f = 0; f < s.n; f++)
+        for (int i = 0; i < s.func[f].n; i++)
+            if (grows(&p->size[0].func[f].size[i], &p->size[1].func[f].size[i]))
+                s.func[f].size[i] = (OpSize){.kind = SIZE_ARRIVE, .begun = -1};
+    return s;
+}
+
+/* What a micro-batch takes, by their places in ProbeSeconds. */
+static const size_t running[] = {
+    offsetof(ProbeSeconds, forward),       offsetof(ProbeSeconds, inputs),
+    offsetof(ProbeSeconds, weights),       offsetof(ProbeSeconds, again),
+    offsetof(ProbeSeconds, remade),        offsetof(ProbeSeconds, messages),
+    offsetof(ProbeSeconds, first_forward), offsetof(ProbeSeconds, first_backward),
+    offsetof(ProbeSeconds, last_forward),  offsetof(ProbeSeconds, last_backward)};
+
+static double *running_at(ProbeSeconds *t, int i) {
+    return (double *)((char *)t + running[i]);
+}
+
+/* What stands around the layers may be done for all parts at once. */
+static void take_less_around(ProbeSeconds *t, const ProbeSeconds *joined) {
+    t->first_forward = MIN(t->first_forward, joined->first_forward);
+    t->first_backward = MIN(t->first_backward, joined->first_backward);
+    t->last_forward = MIN(t->last_forward, joined->last_forward);
+    t->last_backward = MIN(t->last_backward, joined->last_backward);
+}
+
+/* A message costs compute the share of its time that the machine cannot hide; those of all parts may
+ * be sent as one. Ops that do not grow with the micro-batch may be done once for all parts. Programs of
+ * several parts have been seen to take 0.9988 of that, as some gradients are added once. */
+ProbeSeconds probe_parts_least(const Timing *timing, const Probe *p, double b, int parts,
+                               const ProbeSeconds *all) {
+    static const double seen = 0.995;
+    Timing t = *timing;
+    t.free = 1 - (1 - t.m->hidden) / parts;
+    FuncSizes fixed = fixed_sizes(t.mem, p);
+    ProbeSeconds least = probe_seconds(&t, p, b, all);
+    ProbeSeconds once = seconds_of(&t, p, &fixed, all);
+    for (int i = 0; i < ARRAY_LEN(running); i++) {
+        double *x = running_at(&least, i);
+        *x = seen * (parts * *x - (parts - 1) * *running_at(&once, i));
+    }
+    const ProbeSeconds joined = probe_seconds(&t, p, parts * b, all);
+    take_less_around(&least, &joined);
+    return least;
+}
+
+ProbeSeconds probe_parts_most(const ProbeSeconds *all, int parts) {
+    ProbeSeconds most = *all;
+    for (int i = 0; i < ARRAY_LEN(running); i++) *running_at(&most, i) *= parts;
+    return most;
 }

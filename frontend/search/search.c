@@ -77,8 +77,9 @@ static void correct_families(SearchSpace *b) {
         if (f->fit) f->seconds = search_seconds(b->s, &f->best);
         if (!f->fit) f->bytes = MIN(f->bytes, f->unfit_bytes);
         if (before[i].fit && isinf(f->bytes))
-            f->refused =
-                f->unplanned ? f->unplanned : "none of it fits when it is planned";
+            f->refused = f->unplanned ? f->unplanned
+                         : f->fit     ? "what was planned of it does not fit"
+                                      : "none of it fits when it is planned";
     }
 }
 
@@ -105,7 +106,7 @@ static void make_front_probes(SearchSpace *b, Choice **by, int n) {
         else
             least = MIN(least, seconds);
     }
-    for (int i = 0; i < s->nprobes; i++)
+    for (int i = 0; i < s->nprobes && search_goes_on(s); i++)
         if (marked[i]) space_make_probe(b, i);
 }
 
@@ -119,7 +120,7 @@ static void find_front(SearchSpace *b) {
     b->r->front = NEW_ARRAY(s->mem, Choice, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
         if (by[i]->bound >= least || is_unsure(b, by[i])) continue;
-        if (s->probe[by[i]->probe].is_bound) continue; /* slower than others as small */
+        if (s->probe[by[i]->probe].is_bound) continue; /* so make_front_probes found */
         if (!(by[i]->seconds > 0)) search_seconds(s, by[i]);
         if (by[i]->seconds >= least) continue;
         least = by[i]->seconds;

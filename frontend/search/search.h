@@ -46,7 +46,8 @@ enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN, LAYERS_WAYS };
 enum {
     REMADE_TOO_LARGE = -1,      /* by its pieces, whatever is made again */
     REMADE_PLAN_TOO_LARGE = -2, /* its plan, where its pieces fit: looked at no more */
-    REMADE_REFUSED = -3 /* there is no plan, or it is another's: looked at no more */
+    REMADE_REFUSED =
+        -3 /* there is no plan, or balanced layers are even: looked at no more */
 };
 
 typedef struct Choice {
@@ -58,6 +59,7 @@ typedef struct Choice {
     const char *inside; /* entries of parallel.shard (inside.c): the same; NULL: none */
     bool apart;         /* extra_bytes are its own, and not those of choices like it */
     bool remakes_all;   /* all layers are made again, and not as few as fit */
+    bool by_most;       /* layers are balanced by the most that they may take (Pieces) */
     int number; /* in the order of search_each, those without overlap behind all others */
     int probe;  /* whose pieces it is made of */
     int before; /* space_choice of the one before it with that probe; -1: none */

@@ -33,8 +33,8 @@ typedef struct Balanced {
 typedef struct Pieces {
     int batch;
     const Shapes *shapes;
-    ProbeSeconds t;
-    ProbeSeconds most; /* where t is a bound: no program takes more */
+    ProbeSeconds t;    /* of a probe that is a bound: no program takes less .. */
+    ProbeSeconds most; /* .. nor much more; else unset */
     /* The last chunk is on the first stage, or on another; by t, or by the most. */
     Balanced balanced[2][2];
     struct Pieces *next; /* of the same probe */
@@ -110,7 +110,6 @@ struct Search {
     const ProbeUpdate **update; /* that probes share */
     int nupdates, update_cap;
     ProbeShared shared; /* by probes; without paths: there is none yet */
-    bool balances_most; /* layers are balanced by Pieces.most */
     bool bounds_parts;  /* programs of several parts are made when they may be of use */
     Inside *inside;
     LayerKnown *known; /* of layers */
@@ -174,6 +173,9 @@ const Inside *search_inside(Search *s, const Choice *c, double part);
 double inside_least(Search *s, const Choice *c);
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
 void choice_bound(Search *s, Choice *c);
+/* Bytes of a choice of a bound, where its program needs more layers made again, and so takes fewer; else
+ * its own. */
+double choice_least_bytes(Search *s, const Choice *c);
 /* places.c: those of a choice; they are made where they are not known yet. */
 const Places *choice_places(Search *s, const Choice *c);
 Pieces *search_pieces(Search *s, const Choice *c);

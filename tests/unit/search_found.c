@@ -117,6 +117,26 @@ TEST(programs_that_are_not_made_change_no_answer) {
     EXPECT(parts);
 }
 
+/* Labels that are masked forbid parts; where nothing fits, choices of such programs are not looked at. */
+TEST(nothing_fits_and_parts_are_refused) {
+    Arena *mem = arena_new();
+    char *path = path_join(mem, temp_dir(), "masked.yaml");
+    const char *text =
+        arena_printf(mem, "%s%s", model,
+                     "train_dataset: {data_loader: {type: GPTDataset}}\nrunner_wrapper: "
+                     "{calculate_per_token_loss: False}\n");
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
+    SearchOptions o = options(mem, NULL, 8);
+    o.path = path;
+    o.cfg = config_load(mem, path, 0, NULL);
+    o.limit_bytes = (double)plan_process_bytes(o.cfg) + 1e6;
+    SearchResult r = search_run(mem, &o);
+    EXPECT(!r.ntop && r.nfamilies > 0);
+    for (int i = 0; i < r.nfamilies; i++)
+        EXPECT(!r.family[i].fit && r.family[i].choices >= 0);
+    arena_free(mem);
+}
+
 /* The record with its text changed by `from` -> `to`, and its sum as it is for that text. */
 static void rewrite(Arena *mem, const char *path, const char *from, const char *to) {
     size_t n;

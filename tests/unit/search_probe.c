@@ -32,14 +32,18 @@ static const Machine *slow_machine(void) {
     return &m;
 }
 
+static Timing timing_of(Arena *mem, Search *s, const Probe *p, double stretch) {
+    const Machine *m = s->o.machine;
+    return (Timing){.mem = mem,
+                    .m = m,
+                    .rank = m->rank,
+                    .shape = mesh_shapes(mem, m, &p->mesh, 1, s->threads),
+                    .stretch = stretch};
+}
+
 static ProbeSeconds stretched(Arena *mem, Search *s, const Probe *p, double b,
                               double stretch) {
-    const Machine *m = s->o.machine;
-    Timing t = {.mem = mem,
-                .m = m,
-                .rank = m->rank,
-                .shape = mesh_shapes(mem, m, &p->mesh, 1, s->threads),
-                .stretch = stretch};
+    Timing t = timing_of(mem, s, p, stretch);
     return probe_seconds(&t, p, b, NULL);
 }
 
@@ -90,6 +94,47 @@ TEST_LABEL_OF(updates_are_shared, RELEASED);
 TEST(updates_are_shared) {
     all_shared("GPT2Config", "AdamW");
     all_shared("LlamaConfig", "Momentum");
+}
+
+/* A program of two parts takes no less than its bound, and no more than whole ones take in turns but for
+ * what puts parts together. */
+static void expect_bounds(Arena *mem, Search *s, ProbeKey key) {
+    const ProbeShared shared = probe_shared(mem, &s->job);
+    Probe whole = probe_make(mem, &s->job, s->o.machine, key, NULL, &shared);
+    key.parts = 2;
+    Probe two = probe_make(mem, &s->job, s->o.machine, key, NULL, &shared);
+    Timing t = timing_of(mem, s, &whole, 1);
+    EXPECT(!whole.refused && !two.refused);
+    for (double b = 1; b <= 4; b *= 2) {
+        ProbeSeconds all = seconds_of(mem, s, &whole, b),
+                     x = seconds_of(mem, s, &two, 2 * b);
+        ProbeSeconds least = probe_parts_least(&t, &whole, b, 2, &all);
+        ProbeSeconds most = probe_parts_most(&all, 2);
+        double layer = x.forward + x.inputs + x.weights;
+        double first = x.first_forward + x.first_backward;
+        double last = x.last_forward + x.last_backward;
+        test_at("tp %d cp %d ring %d, %g sequences a part", key.tp, key.cp, key.ring, b);
+        EXPECT(x.forward >= least.forward && x.remade >= least.remade);
+        EXPECT(layer >= least.forward + least.inputs + least.weights);
+        EXPECT(layer <= 1.1 * (most.forward + most.inputs + most.weights));
+        EXPECT(first >= least.first_forward + least.first_backward);
+        EXPECT(last >= least.last_forward + least.last_backward);
+    }
+}
+
+TEST_LABEL_OF(programs_of_parts_are_bounded, RELEASED);
+TEST(programs_of_parts_are_bounded) {
+    static const char *const types[] = {"GPT2Config", "LlamaConfig"};
+    for (int i = 0; i < ARRAY_LEN(types); i++) {
+        Arena *mem = arena_new();
+        Search *s = search_of(mem, types[i], "AdamW", slow_machine(), 8);
+        for (int tp = 1; tp <= 2; tp++)
+            for (int cp = 1; cp <= 4; cp *= 2)
+                for (int ring = 1; ring <= cp && tp * cp > 1; ring *= 2)
+                    for (int sp = 0; sp < tp; sp++)
+                        expect_bounds(mem, s, (ProbeKey){tp, cp, ring, 1, sp, tp > 1});
+        arena_free(mem);
+    }
 }
 
 /* Nothing is kept of an optimizer without states, and nothing of another is taken for it. */
