@@ -2,7 +2,7 @@
 """predict.py - predicted seconds of a step beside measured ones, on this machine.
 
     bench/predict.py MACHINE.yaml [--quick] [--part K/N] [--only NAME,...] [--rounds N]
-                                  [--strategies N] [--parts] [--check]
+                                  [--strategies N] [--parts] [--drift] [--check]
 
 MACHINE.yaml is made by `stator calibrate -n 1,2,4`. Each configuration is planned first, then
 trained; runs of all configurations alternate, and the median of all their steps but the first
@@ -10,7 +10,9 @@ of each run counts. --part does each N-th configuration from K on. --strategies 
 order of N strategies of a small model on 4 ranks instead (Kendall's tau), beside it the order that
 half of the rounds measured with that of the other half. --parts compares
 compute, messages and waits for other stages, of runs that are recorded (the key profile), one
-by one. --check fails where
+by one. --drift runs one configuration first and beside each of the others: what it takes then, over
+what it took at first, is how much slower the machine became since it was calibrated. Errors are
+printed with that and without. --check fails where
 the median error is above 5 %, an error above 10 %, or tau below 0.9.
 """
 import argparse
@@ -107,6 +109,7 @@ CONFIGURATIONS = {
     "small dp2 pp2": (4, SMALL, batch(2, 4), dp(2), pp(2)),
     "small bf16 tp2 pp2": (4, SMALL, batch(2, 4), BF16, tp(2), pp(2)),
 }
+REFERENCE = (1, SMALL, batch(4))
 QUICK = ["tiny", "small bf16", "small dp2", "small tp2 sp", "small pp2", "small dp4", "small dp2 pp2"]
 
 
@@ -200,6 +203,10 @@ lr_schedule: {{type: constant, learning_rate: 1e-4}}
         with self.train(steps, ranks, *settings) as run:
             rows = [json.loads(line) for line in open(os.path.join(run, "metrics.jsonl"))]
         return [row["seconds"] for row in rows[1:]]
+
+    def reference(self):
+        """Median seconds of a step of one configuration, now."""
+        return statistics.median(self.run(6, *REFERENCE))
 
     def parts(self, steps, ranks, *settings):
         """What a rank of the first stage is predicted to do, and what they do."""
@@ -310,6 +317,7 @@ def main():
     words.add_argument("--seconds", type=float, default=2.0, help="of steps in a run")
     words.add_argument("--strategies", type=int, default=0)
     words.add_argument("--parts", action="store_true")
+    words.add_argument("--drift", action="store_true")
     words.add_argument("--check", action="store_true")
     o = words.parse_args()
     table = strategies(o.strategies) if o.strategies else CONFIGURATIONS
@@ -328,22 +336,34 @@ def main():
             return
         said = {name: bench.predict(*table[name]) for name in names}
         took = {name: [] for name in names}
-        errors, pairs = [], []
+        errors, drifted, pairs = [], [], []
+        first = bench.reference() if o.drift else 0
+        drift = {name: [] for name in names}
         print(f"{'':56} {'predicted':>9} {'measured':>9} {'error':>8}")
         for round_ in range(rounds):
             for name in names:
                 a = said[name]["step_seconds"]
                 steps = 2 + int(min(max(o.seconds / max(a, 1e-3), 3), 40))
+                before = bench.reference() if o.drift else 0
                 took[name].append(bench.measure(steps, *table[name]))
+                if o.drift:
+                    drift[name].append((before + bench.reference()) / 2 / first)
                 if round_ < rounds - 1:
                     continue
                 b = statistics.median(sum(took[name], []))
+                slower = statistics.median(drift[name]) if o.drift else 1
                 errors.append(abs(a / b - 1))
+                drifted.append(abs(a * slower / b - 1))
                 pairs.append((a, b))
-                print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %", flush=True)
+                now = f", {100 * (a * slower / b - 1):+.1f} % where it is {slower:.3f} times as slow"
+                print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %"
+                      + (now if o.drift else ""), flush=True)
     middle, worst, tau = statistics.median(errors), max(errors), kendall(pairs)
     print(f"{len(names)} configurations: median error {100 * middle:.1f} %, worst "
           f"{100 * worst:.1f} %, Kendall's tau {tau:.3f}")
+    if o.drift:
+        print(f"with what the machine became slower: median "
+              f"{100 * statistics.median(drifted):.1f} %, worst {100 * max(drifted):.1f} %")
     if rounds > 1:
         print(f"Kendall's tau of one half of the rounds and the other: "
               f"{kendall_of_rounds(took):.3f}")
