@@ -109,7 +109,7 @@ CONFIGURATIONS = {
     "small dp2 pp2": (4, SMALL, batch(2, 4), dp(2), pp(2)),
     "small bf16 tp2 pp2": (4, SMALL, batch(2, 4), BF16, tp(2), pp(2)),
 }
-REFERENCE = (1, SMALL, batch(4))
+REFERENCE = CONFIGURATIONS["small"]
 QUICK = ["tiny", "small bf16", "small dp2", "small tp2 sp", "small pp2", "small dp4", "small dp2 pp2"]
 
 

@@ -70,13 +70,7 @@ static Timing timing_of(Arena *own, const Search *s, const Shapes *shapes) {
 
 /* One of a record has none yet. */
 static void need_program(Search *s, Probe *p) {
-    if (p->size[0].func) return;
-    Probe whole = search_probe(s, p->key);
-    whole.pieces = p->pieces;
-    whole.places = p->places;
-    whole.shapes = p->shapes;
-    whole.extra = p->extra;
-    *p = whole;
+    if (!p->size[0].func) probe_take(p, search_probe(s, p->key));
 }
 
 /* As in the record, or from the program. */

@@ -90,15 +90,14 @@ static void add_update(const Timing *model, const ProbeUpdate *u, ProbeSeconds *
 
 /* Of `ops` ops that read two numbers for each that they write over one of them. */
 static double add_seconds(const Timing *t, double ops, double bytes) {
-    OpSize s = {.kind = SIZE_ELEMENTS, .op = OP_add, .n = {.bytes = 3 * bytes / ops}};
+    OpSize s = {.kind = SIZE_ELEMENTS, .n = {.bytes = 3 * bytes / ops}};
     if (!(ops > 0)) return 0;
     s.n.written = s.n.overwritten = bytes / ops;
     return t->stretch * ops * op_size_seconds(t->m, t->rank, &s);
 }
 
 static double clear_seconds(const Timing *t, double bytes) {
-    const OpSize s = {
-        .kind = SIZE_ELEMENTS, .op = OP_fill, .n = {.bytes = bytes, .written = bytes}};
+    const OpSize s = {.kind = SIZE_ELEMENTS, .n = {.bytes = bytes, .written = bytes}};
     return t->stretch * op_size_seconds(t->m, t->rank, &s);
 }
 

@@ -11,6 +11,14 @@ Probe search_probe(Search *s, ProbeKey key) {
     return p;
 }
 
+void probe_take(Probe *p, Probe program) {
+    program.pieces = p->pieces;
+    program.places = p->places;
+    program.shapes = p->shapes;
+    program.extra = p->extra;
+    *p = program;
+}
+
 double search_ahead_bytes(const Search *s) {
     Arena *own = arena_new();
     Config c = one_stage_config(s->o.cfg);

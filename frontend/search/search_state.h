@@ -161,6 +161,8 @@ void search_told(const Search *s);
 /* programs.c: makes the program of a way to split; its update is that of another where it may
  * be. */
 Probe search_probe(Search *s, ProbeKey key);
+/* A probe becomes its program; what choices know of it stays. */
+void probe_take(Probe *p, Probe program);
 /* space.c: makes the program of a probe that is a bound. */
 void search_make_probe(Search *s, int probe);
 /* Of a step's sequences. What no choice changes is refused here, where it is said best. */

@@ -205,11 +205,9 @@ static int find_probe(Search *s, ProbeKey key) {
 }
 
 void search_make_probe(Search *s, int probe) {
-    Probe *p = &s->probe[probe], made = make_probe(s, p->key);
-    made.places = p->places;
-    made.shapes = p->shapes;
-    made.extra = p->extra;
-    *p = made;
+    Probe *p = &s->probe[probe];
+    p->pieces = NULL; /* bounds */
+    probe_take(p, make_probe(s, p->key));
 }
 
 /* ---- all choices ---- */

@@ -94,9 +94,8 @@ void comm_share_memory(const HostCalls *host, int me, int n) {
     void *cells = share_bytes(host, me == 0, cells_bytes(n), at, mine);
     cells_start(cells, me, n);
     if (!cells && comm_rank() == 0)
-        fprintf(stderr, "note: the ranks of a host share no memory (each must see the "
-                        "processes of the "
-                        "others in /proc, and find 2 MiB): collectives within it are "
-                        "sent by MPI, and "
-                        "take up to 1.6 times as long\n");
+        fprintf(stderr,
+                "note: the ranks of a host share no memory (each must see the others'\n"
+                "processes in /proc, and find 2 MiB): collectives within it are sent\n"
+                "by MPI, and take up to 1.6 times as long\n");
 }

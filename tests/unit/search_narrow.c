@@ -254,8 +254,8 @@ static double part_of_plan(const char *path, const char *type, const char *overl
 TEST_LIMIT(seconds_of_pieces_are_near_those_of_plans, 120) {
     static const struct {
         const char *type;
-        double least;
-    } types[] = {{"float32", 0.96}, {"bfloat16", 0.8}};
+        double least, least_of_3; /* with ZeRO-3 */
+    } types[] = {{"float32", 0.97, 0.97}, {"bfloat16", 0.9, 0.8}};
     static const char *const overlaps[] = {"auto", "off"};
     char *path = temp("wide.yaml");
     write_text(
@@ -266,10 +266,11 @@ TEST_LIMIT(seconds_of_pieces_are_near_those_of_plans, 120) {
         const char *type = types[k % 2].type, *overlap = overlaps[k / 2 % 2];
         int stages = 1 + k / 4 % 2, level = 1 + k / 8;
         double part = part_of_plan(path, type, overlap, stages, level);
+        double least = level == 3 ? types[k % 2].least_of_3 : types[k % 2].least;
         printf("  %s, %d stages, level %d, overlap %s: %.3f\n", type, stages, level,
                overlap, part);
         test_at("%s, %d stages, level %d, overlap %s", type, stages, level, overlap);
-        EXPECT(part <= 1.01 && part >= types[k % 2].least);
+        EXPECT(part <= 1.01 && part >= least);
     }
 }
 

@@ -124,7 +124,9 @@ static void expect_bounds(Arena *mem, Search *s, ProbeKey key) {
 
 TEST_LABEL_OF(programs_of_parts_are_bounded, RELEASED);
 TEST(programs_of_parts_are_bounded) {
-    static const char *const types[] = {"GPT2Config", "LlamaConfig"};
+    static const char *const types[] = {
+        "GPT2Config", "LlamaConfig", "LlamaConfig, compute_dtype: bfloat16",
+        "GPT2Config, compute_dtype: bfloat16, hidden_dropout_rate: 0.1"};
     for (int i = 0; i < ARRAY_LEN(types); i++) {
         Arena *mem = arena_new();
         Search *s = search_of(mem, types[i], "AdamW", slow_machine(), 8);
