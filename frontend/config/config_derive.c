@@ -1,5 +1,5 @@
-/* config_derive.c - values that follow from other values. Derived fields are those of keys
- * that are not given, so printing the given keys and reading them back derives the same. */
+/* config_derive.c - values that follow from other values. What is printed are given keys as they are
+ * written, so reading that back derives the same, beside other flags too. */
 #include "frontend/config/config_state.h"
 #include <math.h>
 

@@ -23,8 +23,22 @@ static int open_sections(Text *out, const char *before, const char *path) {
     return level * 2;
 }
 
+/* With given keys as they are written: what is derived from them is derived anew where the text is
+ * read, beside other flags. */
+static const Config *as_written(const Config *cfg) {
+    Arena *mem = cfg->state->mem;
+    Config *written = NEW(mem, Config);
+    *written = *cfg;
+    for (int k = 0; k < N_KEYS; k++) {
+        const Setting *s = &cfg->state->settings[k];
+        if (s->value) key_store(mem, &key_table[k], s->name, s->value, written);
+    }
+    return written;
+}
+
 static void print_keys(const Config *cfg, bool given_alone, Text *out) {
     const char *before = "";
+    const Config *written = as_written(cfg);
     int order[N_KEYS];
     key_order(order);
     for (int i = 0; i < N_KEYS; i++) {
@@ -36,7 +50,7 @@ static void print_keys(const Config *cfg, bool given_alone, Text *out) {
         if (key->kind == KIND_Tree && key_has_keys(key->path))
             continue; /* their section is there */
         int indent = open_sections(out, before, key->path);
-        const char *value = key_text(cfg->state->mem, key, cfg, true);
+        const char *value = key_text(cfg->state->mem, key, written, true);
         text_add(out, "%*s%s%s: ", indent, "", is_given ? "" : "# ",
                  key->path + section_bytes(key->path));
         text_add_bytes(out, value, strlen(value));
@@ -53,20 +67,13 @@ void config_print_given(const Config *cfg, Text *out) {
     print_keys(cfg, true, out);
 }
 
-static void set_given(Config *cfg, const char *path, const char *value) {
-    int k = key_find(path);
-    Setting *s = &cfg->state->settings[k];
-    s->value = yaml_scalar(cfg->state->mem, value, (SourcePos){0});
-    key_store_text(cfg->state->mem, &key_table[k], value, cfg);
-}
-
 void config_print_run(const Config *cfg, const char *from, Text *out) {
     Config *run = NEW(cfg->state->mem, Config);
     *run = *cfg;
     run->state = NEW(cfg->state->mem, ConfigState);
     *run->state = *cfg->state;
-    if (strcmp(cfg->resume, "auto") != 0) set_given(run, "resume", "auto");
-    if (from) set_given(run, "resume_or_finetune_checkpoint", from);
+    if (strcmp(cfg->resume, "auto") != 0) config_set_given(run, "resume", "auto");
+    if (from) config_set_given(run, "resume_or_finetune_checkpoint", from);
     config_print(run, out);
 }
 

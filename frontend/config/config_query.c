@@ -32,27 +32,32 @@ const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
     return file_exists(beside) ? beside : name;
 }
 
-/* The name of a file that a YAML file in the folder finds. */
-static const char *name_from(const Config *cfg, const char *path, const char *name,
-                             const char *folder) {
+void config_set_given(Config *cfg, const char *path, const char *value) {
+    Setting *s = &cfg->state->settings[known(path)];
+    SourcePos at = s->value ? s->value->at : (SourcePos){0};
+    if (!s->name) s->name = path;
+    s->value = yaml_scalar(cfg->state->mem, value, at);
+    key_store(cfg->state->mem, &key_table[known(path)], path, s->value, cfg);
+}
+
+/* Its file gets the name by which a YAML file in the folder finds it. */
+static void keep_file(Config *cfg, const char *path, const char *folder) {
     Arena *mem = cfg->state->mem;
-    if (!name || !name[0] || name[0] == '/') return name;
+    const char *name = config_value(cfg, mem, path);
+    if (!name[0] || name[0] == '/') return;
     char *whole = realpath(config_file_beside(cfg, mem, path, name), NULL);
     char *there = realpath(path_join(mem, folder, name), NULL);
-    if (whole && !(there && !strcmp(whole, there))) name = arena_strdup(mem, whole);
+    if (whole && !(there && !strcmp(whole, there)))
+        config_set_given(cfg, path, arena_strdup(mem, whole));
     free(whole);
     free(there);
-    return name;
 }
 
 void config_keep_files(Config *cfg, const char *folder) {
-    static const char order[] = "parallel.pipeline_config.pipeline_scheduler";
-    const char **schedule = &cfg->parallel_pipeline_config_pipeline_scheduler;
-    cfg->context_machine =
-        name_from(cfg, "context.machine", cfg->context_machine, folder);
-    cfg->model_file = name_from(cfg, "model.file", cfg->model_file, folder);
-    if (ends_with(*schedule, ".csv"))
-        *schedule = name_from(cfg, order, *schedule, folder);
+    keep_file(cfg, "context.machine", folder);
+    keep_file(cfg, "model.file", folder);
+    if (ends_with(cfg->parallel_pipeline_config_pipeline_scheduler, ".csv"))
+        keep_file(cfg, "parallel.pipeline_config.pipeline_scheduler", folder);
 }
 
 static bool set_by_search(const Config *cfg, const char *path) {

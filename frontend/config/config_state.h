@@ -75,6 +75,8 @@ extern const char *const hf_types[HF_TYPES], *const hf_classes[HF_TYPES];
 /* A line about each of the keys that were added since; of many one line that names them. */
 void config_add_needless(Config *cfg, int key, const char *why);
 void config_note_needless(Config *cfg);
+/* The key gets the value where it stands, without anything being derived anew. */
+void config_set_given(Config *cfg, const char *path, const char *value);
 /* One line for the user about a key; its position is put in front. */
 void config_note(Config *cfg, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -271,6 +271,41 @@ TEST(a_flag_takes_the_place_of_a_key_of_a_file_without_a_note) {
                     "runner_config.log_interval 5 takes precedence"));
 }
 
+/* A configuration that was printed is what it was beside any flag: what is derived is not in it. */
+TEST(what_is_printed_derives_the_same_beside_other_flags) {
+    static const struct {
+        const char *text;
+        char *flag;
+    } cases[] = {
+        {"lr_schedule: {total_steps: -1}\nrunner_config: {max_steps: 4}\n",
+         "--runner_config.max_steps=8"},
+        {"lr_schedule: {total_steps: -1}\n", "--lr_schedule.warmup_ratio=0.5"},
+        {"parallel_config: {micro_batch_num: 4}\n"
+         "runner_config: {gradient_accumulation_steps: 2}\n",
+         "--parallel_config.pipeline_stage=2"},
+        {"runner_config: {batch_size: 2}\ntrain_dataset: {batch_size: 4}\n",
+         "--runner_config.batch_size=3"},
+        {"train_dataset: {seq_length: 0}\nmodel: {model_config: {seq_length: 128}}\n",
+         "--model.model_config.seq_length=64"},
+        {"model: {model_config: {n_kv_heads: 0, num_heads: 4, hidden_size: 64}}\n",
+         "--model.model_config.num_heads=8"},
+        {"optimizer: {betas: [0.9, 0.95]}\n", "--optimizer.beta2=0.99"},
+        {"runner_config: {log_interval: 5}\n"
+         "callbacks:\n  - {type: MFLossMonitor, per_print_times: 3}\n",
+         "--callbacks.MFLossMonitor.per_print_times=7"},
+    };
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        Arena *a = arena_new();
+        Text printed = text_new(a);
+        char *flag[] = {cases[i].flag};
+        const char *path = write_file("asked.yaml", cases[i].text);
+        config_print(load(path), &printed);
+        expect_same(config_load(a, path, 1, flag),
+                    config_load(a, write_file("printed.yaml", printed.s), 1, flag));
+        arena_free(a);
+    }
+}
+
 TEST(warm_up_above_the_learning_rate) {
     EXPECT(
         has_note(parse("lr_schedule:\n  learning_rate: 1e-3\n  warmup_lr_init: 5e-4\n"
