@@ -36,21 +36,12 @@ static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
     return node;
 }
 
-/* Other programs write --max-steps. */
-static const char *with_underscores(Arena *a, const char *path) {
-    char *out = arena_strdup(a, path);
-    for (char *p = out; *p; p++)
-        if (*p == '-') *p = '_';
-    return out;
-}
-
 static void set_flag(ConfigState *s, const char *path, const char *value, SourcePos at) {
     static const char wrong[] = "callbacks.CheckpointMointor.";
     if (!strncmp(path, wrong, sizeof wrong - 1))
         path = arena_printf(s->mem, "callbacks.CheckpointMonitor.%s",
                             path + sizeof wrong - 1);
-    int k = key_find(path);
-    if (k < 0) k = key_find(path = with_underscores(s->mem, path));
+    int k = key_find(path = key_of_word(s->mem, path));
     if (k < 0 && key_is_section(path))
         fail_at(EXIT_CONFIG, at, arena_printf(s->mem, "--%s.KEY VALUE", path),
                 "%s is a section of keys", path);

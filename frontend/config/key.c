@@ -67,6 +67,14 @@ int key_find(const char *path) {
     return i < N_KEYS ? i : *slot_of(key_aliases[i - N_KEYS].target) - 1;
 }
 
+const char *key_of_word(Arena *a, const char *word) {
+    if (key_find(word) >= 0) return word;
+    char *path = arena_strdup(a, word);
+    for (char *p = path; *p; p++)
+        if (*p == '-') *p = '_';
+    return path;
+}
+
 bool key_has_keys(const char *path) {
     size_t n = strlen(path);
     for (int k = 0; k < N_KEYS; k++)

@@ -62,6 +62,9 @@ extern const int n_key_defaults;
 
 /* Row of a path or alias, or -1. */
 int key_find(const char *path);
+/* The path that a word of a command line means: other programs write --max-steps. The word with '_'
+ * for '-', but for a word that is a path. */
+const char *key_of_word(Arena *a, const char *word);
 /* False of a row of keys_elsewhere.def: the key changes nothing, whatever is given. */
 bool key_acts(const Key *key);
 /* All rows, ordered so that those of a section are together, and so are those of a

@@ -212,12 +212,9 @@ static _Noreturn void unknown(const Reader *x, const char *name) {
              : "");
 }
 
-/* As other spellings of it are compared: without dashes in front, '_' for '-'. */
+/* As other spellings of it are compared: without dashes in front. */
 static const char *plain_name(Arena *mem, const char *name) {
-    char *plain = arena_strdup(mem, name + strspn(name, "-"));
-    for (char *p = plain; *p; p++)
-        if (*p == '-') *p = '_';
-    return plain;
+    return key_of_word(mem, name + strspn(name, "-"));
 }
 
 /* Is a word that is neither an option nor a key more like one of the command's options than
@@ -276,7 +273,7 @@ static void read_option(Reader *x, const char *word) {
     if (!(x->command->flags & COMMAND_KEYS) || strncmp(word, "--", 2) ||
         is_like_option(x, name + 2))
         unknown(x, name);
-    read_key(x, name + 2, value);
+    read_key(x, key_of_word(x->o->mem, name + 2), value);
 }
 
 static void read_word(Reader *x, char *word) {

@@ -6,6 +6,7 @@
 #include "runtime/store/safetensors.h"
 
 #define BATCH  "runner_config.batch_size"
+#define LENGTH "model.model_config.seq_length"
 #define PARTS  "micro_batch_interleave_num"
 #define LOADER "train_dataset.data_loader."
 
@@ -109,7 +110,15 @@ static void file_shape(Job *j, bool batch_given, bool seq_given_too) {
                           path, (long long)t->dim[1], (long long)j->micro);
         j->batch = t->dim[1] / j->micro;
     }
-    if (t->rank == 3 && !seq_given_too && t->dim[2] > 1) j->seq = t->dim[2] - 1;
+    if (t->rank == 3 && !seq_given_too && t->dim[2] > 1) {
+        int64_t length = t->dim[2] - 1;
+        if (config_given(cfg, LENGTH) && length != j->seq)
+            config_note(cfg, LENGTH,
+                        "sequences have %lld tokens, as those of %s: seq_length %lld is "
+                        "not used",
+                        (long long)length, path, (long long)j->seq);
+        j->seq = length;
+    }
     safetensors_close(file);
     bool table = j->spec.positions == POSITION_LEARNED;
     if (table && j->seq > j->spec.max_positions)

@@ -11,10 +11,7 @@ static const char mode_key[] = "parallel.parallel_mode";
 /* The key of a flag "--a.b=VALUE"; NULL: of none, which config_load refuses. */
 static const char *key_of(Arena *mem, const char *flag) {
     char *name = arena_strndup(mem, flag + 2, strcspn(flag, "=") - 2);
-    int k = key_find(name);
-    for (char *p = name; k < 0 && *p; p++)
-        if (*p == '-') *p = '_';
-    if (k < 0) k = key_find(name);
+    int k = key_find(key_of_word(mem, name));
     return k < 0 ? NULL : key_table[k].path;
 }
 

@@ -71,6 +71,19 @@ TEST(flags_and_files_go_over_what_is_said_in_other_words) {
          "model.model_config.sliding_window", "7"},
         {"parallel_config: {pipeline_stage: 2, num_layer_list: [3, 1]}",
          "--parallel_config.offset=[1,-1]", "parallel_config.num_layer_list", "[]"},
+        {"model: {model_config: {hidden_size: 96, ffn_hidden_size: 300}}",
+         "--model.model_config.expand_ratio=2", "model.model_config.ffn_hidden_size",
+         "192"},
+        {"model: {model_config: {type: LlamaConfig, hidden_size: 96, multiple_of: 32}}",
+         "--model.model_config.expand_ratio=2", "model.model_config.ffn_hidden_size",
+         "192"},
+        {"model: {model_config: {type: LlamaConfig, hidden_size: 96, ffn_hidden_size: "
+         "300}}",
+         "--model.model_config.multiple_of=32", "model.model_config.ffn_hidden_size",
+         "256"},
+        {"runner_config: {max_steps: 7}", "--epochs=2", "runner_config.max_steps", "-1"},
+        {"parallel: {bucket_size: 2MB}", "--parallel.comm_fusion.allgather.config=16",
+         "parallel.bucket_size", "64MB"},
         {"lr_schedule: {warmup_ratio: 0.5}", "--lr_schedule.warmup_steps=3",
          "lr_schedule.warmup_steps", "3"}};
     for (int i = 0; i < ARRAY_LEN(of); i++)

@@ -467,6 +467,7 @@ TEST(what_only_training_does_is_refused) {
     static const char *const of[][2] = {
         {"--dump x.st", "--dump changes nothing here"},
         {"--dump_ir x", "--dump_ir changes nothing here"},
+        {"--dump-ir x", "--dump_ir changes nothing here"},
         {"--profile", "--profile changes nothing here"},
         {"--runner_wrapper.calculate_per_token_loss False",
          "the loss of an evaluation is the mean over all labels"}};

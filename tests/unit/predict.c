@@ -320,6 +320,8 @@ TEST(refusals_of_predict) {
     refused(EXIT_CONFIG, "num_layers changes nothing here");
     PREDICT(dir, "--prompt_tokens", "1", "--init_from", dir);
     refused(EXIT_CONFIG, "init_from changes nothing here");
+    PREDICT(dir, "--prompt_tokens", "1", "--init-from", dir);
+    refused(EXIT_CONFIG, "init_from changes nothing here");
     PREDICT(dir, "--prompt_tokens", "1", "--context.max_device_memory", "1KB");
     refused(EXIT_MEMORY, "max_device_memory, 1KB (1.02 kB in steps of 1000)");
     EXPECT_PART(message, "hint: fewer new tokens (--max_new_tokens)");

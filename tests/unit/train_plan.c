@@ -233,9 +233,12 @@ TEST_LIMIT(indexed_tokens, 120) {
                 "--train_dataset.data_loader.eod_mask_loss True");
 }
 
-/* Their batch is the file's. */
+/* Their batch and length are the file's. */
 TEST_LIMIT(ready_batches, 120) {
     const char *config = runs_golden_config("gpt2_tiny");
+    RUN_EXPECT(0,
+               arena_printf(mem(), "plan %s --model.model_config.seq_length 8", config));
+    SAID_EXPECT("seq_length 8 is not used");
     same_plan("TensorBatches", 1, config);
     same_plan("TensorBatches", 2,
               arena_printf(mem(), "%s --parallel_config.micro_batch_num 2", config));
