@@ -102,7 +102,12 @@ static void call_loop(Lower *l, const Op *op) {
         carry[i] = lower_pointer(l, op->in[i]);
         nth[i] = c.f->alias[i] == i ? -1 : n;
         if (nth[i] < 0) continue;
-        if (n == LOOP_CARRY_MAX) lower_refuse(op, "too many carried values");
+        if (n == LOOP_CARRY_MAX)
+            lower_refuse(op,
+                         arena_printf(l->mem,
+                                      "a loop carries at most %d values that are not "
+                                      "overwritten in place: stack some into one tensor",
+                                      LOOP_CARRY_MAX));
         moving[n++] = carry[i];
     }
     Loop loop;

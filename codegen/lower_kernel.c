@@ -150,8 +150,9 @@ static void add_columns(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offs
     }
 }
 
-static void add_all(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
-                    int64_t bytes, LLVMValueRef out) {
+/* What threads have of the sum or, from `offset` on, of what it lost to rounding. */
+static LLVMValueRef add_lanes_of_threads(Kernel *k, LLVMValueRef ws, int64_t offset,
+                                         int64_t bytes) {
     Emit *e = k->e;
     LLVMValueRef sum = NULL;
     for (int t = 0; t < k->l->threads; t++) {
@@ -159,7 +160,18 @@ static void add_all(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
             emit_load(e, e->vf32, emit_at(e, e->i8, ws, offset + t * bytes), NULL, 4);
         sum = sum ? emit_fadd(e, sum, some) : some;
     }
-    emit_store_as(e, v->ty.dt, emit_reduce_add(e, sum), out, NULL);
+    return emit_reduce_add(e, sum);
+}
+
+/* A sum that is not finite has lost NaN, which is left out. */
+static void add_all(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
+                    int64_t bytes, LLVMValueRef out) {
+    Emit *e = k->e;
+    LLVMValueRef sum = add_lanes_of_threads(k, ws, offset, bytes);
+    LLVMValueRef lost = add_lanes_of_threads(k, ws, offset + KERNEL_SUM_BYTES, bytes);
+    LLVMValueRef number = LLVMBuildFCmp(e->b, LLVMRealORD, lost, lost, "");
+    lost = emit_select(e, number, lost, emit_f32(e, 0));
+    emit_store_as(e, v->ty.dt, emit_fadd(e, sum, lost), out, NULL);
 }
 
 static void finish_sums(Kernel *k, LLVMValueRef ws, int64_t bytes) {

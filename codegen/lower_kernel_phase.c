@@ -45,7 +45,7 @@ int64_t kernel_sums_at(const Space *s, int op, int64_t *bytes) {
     for (int k = 0; k < s->nops; k++) {
         if (k == op) mine = at;
         if (s->reduce[k] == REDUCE_COL) at += align_up(s->inner * 4);
-        if (s->reduce[k] == REDUCE_ALL) at += 64;
+        if (s->reduce[k] == REDUCE_ALL) at += 2 * KERNEL_SUM_BYTES;
     }
     if (bytes) *bytes = at;
     return mine;
@@ -87,13 +87,19 @@ static void compute_row(Kernel *k, int nth) {
     k->number[kernel_index(k, op->out[0])] = rounded(k, op->out[0], out);
 }
 
-/* Adds to lane 0 of a whole sum's partial. */
-static void add_row_to_all(Kernel *k, int nth) {
-    LLVMValueRef at =
-        emit_at(k->e, k->e->i8, k->partial, kernel_sums_at(&k->s, nth, NULL));
-    LLVMValueRef sum = emit_load(k->e, k->e->f32, at, NULL, 4);
-    sum = emit_fadd(k->e, sum, row_number(k, k->s.op[nth]->in[0]));
-    emit_store(k->e, sum, at, NULL, 4);
+/* Adds a number or a vector to a whole sum's partial, and behind it what the addition rounds off
+ * (Knuth's two-sum): numbers of a million rows one after the other would lose the fourth decimal. */
+static void add_to_all(Kernel *k, int nth, LLVMTypeRef type, LLVMValueRef x) {
+    Emit *e = k->e;
+    LLVMValueRef at = emit_at(e, e->i8, k->partial, kernel_sums_at(&k->s, nth, NULL));
+    LLVMValueRef lost_at = emit_at(e, e->i8, at, KERNEL_SUM_BYTES);
+    LLVMValueRef old = emit_load(e, type, at, NULL, 4), sum = emit_fadd(e, old, x);
+    LLVMValueRef added = emit_fsub(e, sum, old);
+    LLVMValueRef lost =
+        emit_fadd(e, emit_fsub(e, old, emit_fsub(e, sum, added)), emit_fsub(e, x, added));
+    emit_store(e, sum, at, NULL, 4);
+    emit_store(e, emit_fadd(e, emit_load(e, type, lost_at, NULL, 4), lost), lost_at, NULL,
+               4);
 }
 
 static void row_phase(Kernel *k, int phase) {
@@ -107,7 +113,7 @@ static void row_phase(Kernel *k, int phase) {
         }
         if (k->s.reduce[i] == REDUCE_ALL && !kernel_has_inner(k, in) &&
             in->phase == phase) {
-            add_row_to_all(k, i);
+            add_to_all(k, i, k->e->f32, row_number(k, k->s.op[i]->in[0]));
         }
     }
     for (int i = 0; i < k->f->nret; i++) {
@@ -325,13 +331,7 @@ static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
                                           : emit_reduce_max(e, accs[r->carry]);
             k->number[kernel_index(k, out)] = rounded(k, out, x);
         }
-        if (r->kind == ROOT_ALL) {
-            LLVMValueRef at =
-                emit_at(e, e->i8, k->partial, kernel_sums_at(&k->s, r->op, NULL));
-            emit_store(e,
-                       emit_fadd(e, emit_load(e, e->vf32, at, NULL, 4), accs[r->carry]),
-                       at, NULL, 4);
-        }
+        if (r->kind == ROOT_ALL) add_to_all(k, r->op, e->vf32, accs[r->carry]);
     }
 }
 

@@ -24,6 +24,8 @@ typedef struct Kernel {
 int kernel_index(const Kernel *k, const Value *v);           /* in Space.value */
 LLVMTypeRef kernel_element(const Kernel *k, const Value *v); /* in memory */
 bool kernel_has_inner(const Kernel *k, const SpaceValue *v);
+/* Lanes of a whole sum's partial; as many bytes behind them are of what it lost to rounding. */
+enum { KERNEL_SUM_BYTES = 64 };
 /* Offset in bytes of op number `op`'s partial sum within a thread's; total in *bytes, or NULL. */
 int64_t kernel_sums_at(const Space *s, int op, int64_t *bytes);
 
