@@ -272,9 +272,13 @@ Program *program_make(Arena *mem, const Module *m, const char *passes,
 
 /* ---- memory ---- */
 
+/* More than a process has whatever it runs, 40 to 60 MB: its program is long. */
+#define LONG_PROGRAM_BYTES ((uint64_t)128 << 20)
+
 /* What makes the plan smaller, or, where most is not in it, the process. */
 static const char *memory_hint(const Program *p, uint64_t beside_bytes) {
-    if (beside_bytes > (uint64_t)p->plan.total_bytes && p->stages > 1)
+    bool is_long = beside_bytes > LONG_PROGRAM_BYTES;
+    if (is_long && beside_bytes > (uint64_t)p->plan.total_bytes && p->stages > 1)
         return "fewer micro-batches (parallel_config.micro_batch_num), whose tasks the "
                "process lists";
     if (p->memory_hint) return p->memory_hint;

@@ -24,6 +24,12 @@ static bool recomputes(const Config *c) {
            config_switch(&c->recompute_config_select_recompute);
 }
 
+static bool recomputes_all(const Config *c) {
+    const TextList *l = &c->recompute_config_recompute;
+    bool all = false;
+    return l->n == 1 && key_parse_bool(l->items[0], &all) && all;
+}
+
 static bool shares_layers(const Config *c) {
     return c->parallel_config_model_parallel * c->parallel_config_context_parallel > 1;
 }

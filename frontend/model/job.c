@@ -165,6 +165,19 @@ static void choose_inputs(Job *j) {
     j->shape.zigzag = j->strategy.ring > 1 ? j->strategy.ring : 0;
 }
 
+/* Padding has gradients of 0, of which AdamW without eps makes 0/0. */
+static void check_padding(const Job *j) {
+    const Config *cfg = j->cfg;
+    if (j->evaluates || !j->has_spec || cfg->optimizer_eps > 0 ||
+        j->shape.vocab_rows <= j->spec.vocab || config_idle(cfg, "optimizer.eps"))
+        return;
+    config_refuse(
+        cfg, "optimizer.eps", NULL, "a number above 0, such as 1e-8",
+        "the strategy pads the vocabulary of %lld to %lld rows: with eps 0 the step of "
+        "padding, whose gradients are 0, is 0/0",
+        (long long)j->spec.vocab, (long long)j->shape.vocab_rows);
+}
+
 /* A part does not know how many labels of the others count. */
 static void check_means(const Job *j) {
     if (j->parts > 1 && j->shape.masked && strategy_loss_groups(j->cfg, &j->strategy))
@@ -250,6 +263,7 @@ void job_choose_shape(Job *j) {
     choose_again(j);
     choose_inputs(j);
     check_means(j);
+    check_padding(j);
     job_choose_tokens(j, vocabulary);
 }
 

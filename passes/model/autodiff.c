@@ -270,8 +270,16 @@ static Func *find_model(const Module *m) {
     return model;
 }
 
+static void check_remake_axes(const Module *m, const PassOptions *o) {
+    Axes axes;
+    if (o->remake_axes && !mesh_axes_parse(&m->mesh, o->remake_axes, &axes))
+        fail(EXIT_CONFIG, "inputs of layers in parts over '%s': not axes of the mesh",
+             o->remake_axes);
+}
+
 void pass_autodiff(Module *m, const PassOptions *o) {
     Func *model = find_model(m);
+    check_remake_axes(m, o);
     module_drop_attr(m, "stage"); /* of level global */
     Pair *pairs = NULL;
     Func *g = func_clone(model, arena_printf(m->mem, "%s.grad", model->name), ROLE_MODEL);

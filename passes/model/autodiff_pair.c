@@ -209,7 +209,7 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
     const Mesh *m = &w->mod->mesh;
     Axes axes = 0;
     if (!last || !last->next || !p->remake || !p->loop || !o->remake_axes) return;
-    mesh_axes_parse(m, o->remake_axes, &axes);
+    check(mesh_axes_parse(m, o->remake_axes, &axes));
     for (int i = 0; i < p->carry; i++) {
         Value *v = w->arg[i];
         Type part = v->ty;

@@ -237,6 +237,9 @@ static void make_steps(Pipe *p, Func *step) {
 void pass_pipeline(Module *m, const PassOptions *o) {
     Pipe p = {.m = m, .s = schedule_of_options(m->mem, o)};
     if (!p.s) return;
+    if (m->stages)
+        fail(EXIT_CONFIG, "module @%s has stages already: pass pipeline runs once",
+             m->name);
     Func *step = m->first;
     while (step && !func_is_entry(step)) step = step->next;
     if (!step)

@@ -169,6 +169,26 @@ TEST(nothing_to_run_is_said) {
     arena_free(mem);
 }
 
+TEST(passes_that_cannot_run_are_refused) {
+    Arena *mem = arena_new();
+    static const char *const of[][2] = {
+        {STAGES "-p simplify,autodiff,train,place,simplify,pipeline,pipeline",
+         "has stages already: pass pipeline runs once"},
+        {"-o remake=True -o remake_axes=zz -p simplify,autodiff",
+         "inputs of layers in parts over 'zz': not axes of the mesh"}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        char out[2048];
+        FILE *p = popen(arena_printf(mem, "%s/stator-opt %s %s/ir/residual_mlp.ir 2>&1",
+                                     BUILD_DIR, of[i][0], tests_dir()),
+                        "r");
+        EXPECT(p);
+        out[fread(out, 1, sizeof out - 1, p)] = 0;
+        EXPECT_INT(WEXITSTATUS(pclose(p)), EXIT_CONFIG);
+        EXPECT_PART(out, of[i][1]);
+    }
+    arena_free(mem);
+}
+
 static void parts_of(const char *type) {
     Arena *mem = arena_new();
     char *text = arena_printf(

@@ -116,6 +116,29 @@ TEST(a_padded_vocabulary_is_said) {
 
 /* Queries, keys, values and outputs change sides, and their gradients; the output once
  * more, which backward reads in both ways. */
+/* Its gradients are 0: without eps the step of padding is 0/0. */
+TEST(a_padded_vocabulary_needs_an_eps) {
+    static const char padded[] = "tp 2 emb_dp False model.model_config.vocab_size 1001";
+    static const struct {
+        const char *more;
+        bool refused;
+    } of[] = {{"optimizer.eps 0", true},
+              {"optimizer.eps 0 optimizer.type AdamWeightDecay", true},
+              {"optimizer.eps 1e-8", false},
+              {"optimizer.eps 0 optimizer.type SGD", false},
+              {"optimizer.eps 0 model.model_config.vocab_size 1002", false}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        Arena *mem = arena_new();
+        const char *keys = arena_printf(mem, "%s %s", padded, of[i].more);
+        if (of[i].refused)
+            EXPECT_FAIL(plan_of(mem, plan_llama, keys), EXIT_CONFIG,
+                        "pads the vocabulary of 1001 to 1002 rows");
+        else
+            EXPECT(plan_of(mem, plan_llama, keys).ranks == 2);
+        arena_free(mem);
+    }
+}
+
 TEST(ulysses_exchanges_four_tensors_each_way) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_gpt2, "cp 2");

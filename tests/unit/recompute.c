@@ -364,6 +364,14 @@ TEST(names_that_are_made_again_anyhow) {
     EXPECT(!says_nothing_added("select_recompute: act, recompute_elementwise: False"));
 }
 
+TEST(elementwise_beside_all_of_a_layer) {
+    static const char note[] = "recompute True makes all of a layer again";
+    EXPECT(says(note, "recompute: True, recompute_elementwise: False"));
+    EXPECT(!says(note, "recompute: 2, recompute_elementwise: False"));
+    EXPECT(!says(note, "recompute: True, recompute_elementwise: False}\n"
+                       "parallel: {pipeline_stages: 2"));
+}
+
 static bool module_says(const char *example, const char *key, const char *value) {
     Arena *a = arena_new();
     const char *path =
