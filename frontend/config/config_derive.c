@@ -86,6 +86,10 @@ static void derive_start(void *context) {
     Config *cfg = context;
     const char *load = cfg->resume_or_finetune_checkpoint;
     bool others = load[0] || config_given(cfg, "init_from");
+    if (cfg->resume_training && !strcmp(cfg->resume, "never"))
+        config_refuse(cfg, "resume_training", "resume", "keep one of the two",
+                      "resume_training True goes on with a run, and resume never begins "
+                      "anew");
     if (cfg->run_mode == RUN_FINETUNE && !others)
         cfg->init_from = cfg->pretrained_model_dir;
     if (!load[0]) return;

@@ -160,8 +160,9 @@ bool config_has_source(const Config *c) {
 }
 
 bool config_resumes(const Config *c) {
-    bool weights = config_given(c, "resume_training") && !c->resume_training;
-    return c->run_mode == RUN_TRAIN && !weights;
+    if (!config_given(c, "resume_training")) return c->run_mode == RUN_TRAIN;
+    bool trains = c->run_mode == RUN_TRAIN || c->run_mode == RUN_FINETUNE;
+    return trains && c->resume_training;
 }
 
 const char *config_resume_else(const Config *c) {

@@ -74,26 +74,6 @@ static void take_source(Job *j) {
     cfg->model_seq_length = j->seq;
 }
 
-/* Are there weights? Where nothing runs they may still be missing, or be a place to fill in. */
-static bool finds_weights(const Job *j, bool given) {
-    Config *cfg = j->cfg;
-    const char *from = cfg->init_from;
-    bool own = config_given(cfg, "init_from");
-    if (j->plans && given &&
-        (from[0] ? !file_exists(from) : cfg->run_mode == RUN_FINETUNE)) {
-        config_note(
-            cfg, own ? "init_from" : "resume_or_finetune_checkpoint",
-            "there are no weights%s%s: the model is planned as model.model_config "
-            "says, and stator train needs them",
-            from[0] ? " at " : "", from);
-        return false;
-    }
-    if (cfg->run_mode == RUN_FINETUNE && !from[0])
-        config_refuse(cfg, "run_mode", "init_from", "set init_from or load_checkpoint",
-                      "run_mode finetune needs weights to start from");
-    return from[0] != 0;
-}
-
 /* The checkpoint or the folder of them that a run goes on from; NULL: none. */
 static const char *goes_on_from(const Job *j) {
     const Config *cfg = j->cfg;
@@ -102,6 +82,32 @@ static const char *goes_on_from(const Job *j) {
     if (strcmp(cfg->resume, "auto") != 0) return cfg->resume;
     if (!own[0]) own = path_join(j->mem, cfg->output_dir, RUN_CHECKPOINTS);
     return has_checkpoints(j->mem, own) ? own : first[0] ? first : NULL;
+}
+
+/* Is a fine-tuning to begin, and from nothing? Rank 0 looks for all. */
+static bool lacks_weights(const Job *j) {
+    const Config *cfg = j->cfg;
+    if (cfg->run_mode != RUN_FINETUNE || cfg->init_from[0]) return false;
+    return !comm_max_i64(comm_rank() == 0 && goes_on_from(j));
+}
+
+/* Are there weights? Where nothing runs they may still be missing, or be a place to fill in. */
+static bool finds_weights(const Job *j, bool given) {
+    Config *cfg = j->cfg;
+    const char *from = cfg->init_from;
+    bool own = config_given(cfg, "init_from"), lacks = lacks_weights(j);
+    if (j->plans && given && (from[0] ? !file_exists(from) : lacks)) {
+        config_note(
+            cfg, own ? "init_from" : "resume_or_finetune_checkpoint",
+            "there are no weights%s%s: the model is planned as model.model_config "
+            "says, and stator train needs them",
+            from[0] ? " at " : "", from);
+        return false;
+    }
+    if (lacks)
+        config_refuse(cfg, "run_mode", "init_from", "set init_from or load_checkpoint",
+                      "run_mode finetune needs weights to start from");
+    return from[0] != 0;
 }
 
 /* What a run goes on from has the model too, when the weights that it began with are gone. On

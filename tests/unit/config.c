@@ -1,4 +1,5 @@
 /* config.c - configurations from a text: defaults, values, every refusal. */
+#include "../mem.h"
 #include "configs.h"
 #include "tests/pages.h"
 
@@ -448,6 +449,31 @@ TEST(checkpoint_keys) {
     EXPECT_STR(parse("load_checkpoint: ck\nresume_training: False")->resume, "auto");
     EXPECT_FAIL(parse("load_checkpoint: ck\nresume: never"), EXIT_CONFIG, "keep one");
     EXPECT_FAIL(parse("load_checkpoint: ck\nresume: other"), EXIT_CONFIG, "keep one");
+}
+
+/* As in MindFormers it says whether a run goes on, whatever run_mode is. */
+TEST(resume_training_in_each_mode) {
+    static const char *const modes[] = {"train", "finetune"};
+    for (int i = 0; i < ARRAY_LEN(modes); i++) {
+        const char *mode = arena_printf(mem(), "run_mode: %s\n", modes[i]);
+        Config *on = parse(arena_printf(mem(), "%sload_checkpoint: ck\n%s", mode,
+                                        "resume_training: True"));
+        Config *weights = parse(arena_printf(mem(), "%sload_checkpoint: ck\n%s", mode,
+                                             "resume_training: False"));
+        EXPECT_STR(on->resume, "ck");
+        EXPECT(!on->init_from[0]);
+        expect_round_trip(on);
+        EXPECT_STR(weights->resume, "auto");
+        EXPECT_STR(weights->init_from, "ck");
+        EXPECT_FAIL(
+            parse(arena_printf(mem(), "%sresume_training: True\nresume: never", mode)),
+            EXIT_CONFIG, "keep one of the two");
+    }
+    Config *source = parse("run_mode: finetune\npretrained_model_dir: hf\n"
+                           "resume_training: True");
+    EXPECT_STR(source->init_from, "hf");
+    EXPECT_STR(source->resume, "auto");
+    EXPECT(!config_resumes(parse("run_mode: predict\nresume_training: True")));
 }
 
 /* As a script says that queues a run again, whatever the file begins from. */

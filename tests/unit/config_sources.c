@@ -97,14 +97,14 @@ TEST(include_failures) {
 TEST(flags_of_every_form) {
     Config *cfg = FLAGS(
         "--dataset_dir", "a b", "--epochs", "3", "--batch_size=4", "--seed", "5",
-        "--output_dir", "o", "--resume", "never", "--init_from", "hf", "--dump",
+        "--output_dir", "o", "--resume", "ck", "--init_from", "hf", "--dump",
         "d.safetensors", "--run_mode", "predict", "--train_dataset.input_columns", "x,y",
         "--context.save_graphs", "--resume_training", "--runner_wrapper.use_clip_grad",
         "False", "--runner_config.max_steps", "-1", "--batch_size", "6");
     EXPECT_STR(cfg->train_dataset_data_loader_dataset_dir, "a b");
     EXPECT(cfg->runner_config_epochs == 3 && cfg->runner_config_batch_size == 6);
     EXPECT(cfg->seed == 5 && cfg->run_mode == RUN_PREDICT);
-    EXPECT_STR(cfg->resume, "never");
+    EXPECT_STR(cfg->resume, "ck");
     EXPECT_STR(cfg->init_from, "hf");
     EXPECT_STR(cfg->dump, "d.safetensors");
     EXPECT_INT(cfg->train_dataset_input_columns.n, 2);

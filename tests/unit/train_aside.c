@@ -170,6 +170,31 @@ TEST_LIMIT(resume_auto_goes_on_from_load_checkpoint_first_on_ranks, 120) {
     on_from_load_checkpoint(2);
 }
 
+/* A fine-tuning is resumed as any training is: from the checkpoint that is named, or else from
+ * what its folder has. */
+TEST_LIMIT(resume_training_goes_on_with_a_finetuning, 120) {
+    const char *run = in_temp("run"), *end = "--lr_schedule.total_steps 6";
+    const char *from = six_steps("from", "");
+    const char *on =
+        arena_printf(mem(), "%s --run_mode finetune --resume_training True", end);
+    const char *named = arena_printf(mem(), "%s --load_checkpoint %s", on,
+                                     checkpoint(path_join(mem(), from, "ckpt"), 2));
+    RUN_EXPECT(0, runs_words(runs_small_config(4, 2), run, named));
+    SAID_EXPECT("resumed after step 2");
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), run, on));
+    SAID_EXPECT("resumed after step 4");
+    runs_expect_same_tensors(from, run, 6);
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), from, named));
+    SAID_EXPECT("resumed after step 2");
+    EXPECT(has(from, "ckpt.before-1", 4));
+    runs_expect_same_tensors(from, run, 6);
+    RUN_EXPECT(EXIT_CONFIG, runs_words(runs_small_config(6, 2), in_temp("new"), on));
+    SAID_EXPECT("run_mode finetune needs weights to start from");
+    RUN_EXPECT(EXIT_CONFIG, runs_words(runs_small_config(6, 2), run,
+                                       arena_printf(mem(), "%s --resume never", on)));
+    SAID_EXPECT("keep one of the two");
+}
+
 /* The good checkpoint of the other run is none of this one. */
 TEST_LIMIT(no_good_checkpoint_from_elsewhere, 120) {
     const char *from = six_steps("from", ""), *run = in_temp("run");
