@@ -5,7 +5,8 @@
 #include "runtime/data/data.h"
 #include <math.h>
 
-#define RATE "lr_schedule."
+#define RATE     "lr_schedule."
+#define KEEP_ALL "1000000" /* the most that the key takes */
 
 static void add_plain(Megatron *m) {
     for (int i = 0; i < MEGATRON_FLAGS; i++) {
@@ -214,6 +215,8 @@ static void add_data(Megatron *m) {
     }
 }
 
+/* Megatron-LM goes on from --load alone, and keeps all that it has saved; how many a file of
+ * MindSpeed-Core-MS keeps is a name of its own. */
 static void add_checkpoints(Megatron *m) {
     const char *save = WORD(m, save, NULL), *load = WORD(m, load, NULL);
     const char *every = WORD(m, save_interval, WORD(m, persistent_save_interval, NULL));
@@ -225,13 +228,15 @@ static void add_checkpoints(Megatron *m) {
     if (save) megatron_add(m, "output_dir", "%s", save);
     megatron_add(m, "callbacks.CheckpointMonitor.save_checkpoint_steps", "%s",
                  save ? every : "0");
+    if (save && !m->file)
+        megatron_add(m, "callbacks.CheckpointMonitor.keep_checkpoint_max", KEEP_ALL);
     if (weights) megatron_add(m, "run_mode", "finetune");
+    if (weights || !load) megatron_add(m, "resume", "never");
     if (!load || (save && !strcmp(save, load) && !weights)) return;
     megatron_add(m, "resume_or_finetune_checkpoint", "%s", load);
-    megatron_note(
-        m, "--load: a checkpoint of stator, or a Hugging Face folder (init_from), not "
-           "one of "
-           "Megatron-LM");
+    megatron_note(m, "--load: a checkpoint of stator, or %s, not one of Megatron-LM",
+                  weights ? "a Hugging Face folder"
+                          : "with --finetune a Hugging Face folder");
 }
 
 static void add_profile(Megatron *m) {

@@ -335,6 +335,7 @@ void mindspeed_defaults(MindSpeed *s) {
     }
     if (GIVEN(m, load) && !s->resumes) give_default(s, MEGATRON_finetune, "");
     if (GIVEN(m, save_interval)) give_default(s, MEGATRON_save, "./output");
+    if (s->resumes && GIVEN(m, save)) give_default(s, MEGATRON_load, WORD(m, save, ""));
 }
 
 MindSpeed *mindspeed_read(Megatron *m, const char *path) {

@@ -75,6 +75,7 @@ TEST(a_llama_under_every_kind_of_parallelism) {
     EXPECT_STR(c->train_dataset_data_loader_data_path.items[3], "b_text");
     EXPECT_STR(c->output_dir, "there");
     EXPECT(!c->resume_or_finetune_checkpoint[0] && !strcmp(c->resume, "auto"));
+    EXPECT_INT(c->checkpoint_keep_checkpoint_max, 1000000);
     EXPECT_INT(c->lr_schedule_warmup_steps, 11);
     EXPECT(c->runner_config_hang_seconds == 180);
 }
@@ -86,6 +87,28 @@ TEST(what_is_written_is_read_again) {
     config_print_given(c, &again);
     EXPECT_STR(again.s, text);
     EXPECT(c->model_sliding_window == 32 && c->runner_wrapper_hysteresis == 4);
+}
+
+/* Megatron-LM goes on from --load alone. */
+TEST(where_a_run_begins) {
+    static const struct {
+        const char *words, *resume, *weights;
+    } of[] = {{"", "never", ""},
+              {"--save a --save-interval 5", "never", ""},
+              {"--save a --save-interval 5 --load a", "auto", ""},
+              {"--save a --save-interval 5 --load b", "b", ""},
+              {"--load b", "b", ""},
+              {"--load b --finetune", "never", "b"},
+              {"--load b --no-load-optim", "never", "b"},
+              {"--save a --save-interval 5 --load a --finetune", "never", "a"},
+              {"--save a --save-interval 5 --load a --no-load-optim", "never", "a"},
+              {"--save a --save-interval 5 --load b --finetune", "never", "b"},
+              {"--save a --save-interval 5 --finetune", "never", ""}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        const Config *c = config_of(of[i].words);
+        EXPECT_STR(c->resume, of[i].resume);
+        EXPECT_STR(c->init_from, of[i].weights);
+    }
 }
 
 TEST(layers_with_embedding_and_head_counted) {

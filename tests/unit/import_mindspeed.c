@@ -208,6 +208,26 @@ TEST(defaults_are_those_of_mindspeed) {
                   "--weight-decay 0.1 --save there");
     EXPECT(c->run_mode != RUN_FINETUNE && c->optimizer_weight_decay == 0.1);
     EXPECT_STR(c->output_dir, "there");
+    EXPECT_STR(c->resume, "auto");
+}
+
+/* The groups without load_checkpoint and what follows it up to the next group. */
+static const Config *config_unloaded(const char *more) {
+    const char *cut = strstr(groups, "  load_checkpoint: there\n");
+    return config_of(arena_printf(mem(), "%.*s  save_interval: 5\n%s%s",
+                                  (int)(cut - groups), groups, more,
+                                  strstr(groups, "dataset_config:\n")),
+                     "");
+}
+
+TEST(where_a_run_begins_and_what_it_keeps) {
+    const Config *c = config_unloaded("");
+    EXPECT_STR(c->resume, "never");
+    EXPECT_INT(c->checkpoint_keep_checkpoint_max, 5); /* as there */
+    c = config_unloaded("  resume_training: True\n");
+    EXPECT(!strcmp(c->resume, "auto") && c->run_mode == RUN_TRAIN);
+    EXPECT_STR(config_of(groups, "")->init_from, "there");
+    EXPECT_STR(config_of(groups, "")->resume, "never");
 }
 
 TEST(flags_behind_the_file_count_more) {
