@@ -93,6 +93,9 @@ void weights_init(const Func *entry, int i, const Layout *layout, int rank, floa
 
 /* ---- names and shapes ---- */
 
+/* Begins the names in files of GPT-2 with its head. */
+#define BASE_OF_GPT2 "transformer."
+
 /* Hugging Face's matrices are 2-D where ours keep heads apart: the number of our
  * dimensions that are its first one. 0: the shape is the same. */
 static int leading_dims(const char *name) {
@@ -170,6 +173,15 @@ HfMap hf_map(Arena *mem, const Func *f) {
     return map;
 }
 
+static bool is_head(const char *name) {
+    return !strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight");
+}
+
+const char *hf_name_in_file(Arena *mem, const ModelSpec *s, const char *name) {
+    bool bare = s->family == MODEL_GPT2 && !is_head(name);
+    return bare ? arena_printf(mem, BASE_OF_GPT2 "%s", name) : name;
+}
+
 /* ---- in ---- */
 
 typedef struct Load {
@@ -209,7 +221,7 @@ static const SafeTensor *find(const Load *l, const char *name) {
     if (t) return t;
     if (!strcmp(name, "embed_out.weight")) /* as transformers 5 has it in memory */
         return safetensors_find(l->file, "lm_head.weight");
-    return safetensors_find(l->file, arena_printf(l->mem, "transformer.%s", name));
+    return safetensors_find(l->file, arena_printf(l->mem, BASE_OF_GPT2 "%s", name));
 }
 
 static bool readable(const SafeTensor *t) {
@@ -243,8 +255,8 @@ static bool is_buffer(const char *name) {
     static const char *const known[][2] = {
         {"h.", ".attn.bias"},
         {"h.", ".attn.masked_bias"},
-        {"transformer.h.", ".attn.bias"},
-        {"transformer.h.", ".attn.masked_bias"},
+        {BASE_OF_GPT2 "h.", ".attn.bias"},
+        {BASE_OF_GPT2 "h.", ".attn.masked_bias"},
         {"model.layers.", ".self_attn.rotary_emb.inv_freq"},
         {"gpt_neox.layers.", ".attention.rotary_emb.inv_freq"},
         {"gpt_neox.layers.", ".attention.bias"},
@@ -257,10 +269,6 @@ static bool is_buffer(const char *name) {
         if (digits && !strcmp(name + n + digits, known[i][1])) return true;
     }
     return false;
-}
-
-static bool is_head(const char *name) {
-    return !strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight");
 }
 
 /* A head of its own in the file of a tied model is fine as long as it is the embedding.
@@ -396,7 +404,8 @@ static void save(Arena *mem, const char *dir, const ModelSpec *s, const Func *en
     int64_t longest = 0;
     for (int i = 0; i < map.n; i++) {
         const HfTensor *h = &map.t[i];
-        t[i] = (SafeTensor){.name = h->name, .dtype = v.type, .rank = h->rank};
+        t[i] = (SafeTensor){
+            .name = hf_name_in_file(mem, s, h->name), .dtype = v.type, .rank = h->rank};
         memcpy(t[i].dim, h->dim, sizeof h->dim);
         longest = MAX(longest, h->count);
     }

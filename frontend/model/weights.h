@@ -35,6 +35,10 @@ typedef struct HfMap {
 /* All tensors of the parameters of f, in their order, layers counting up. A parameter
  * without the attribute hf (model.file) has its own name and shape. */
 HfMap hf_map(Arena *mem, const Func *f);
+/* The name of such a tensor in a file, as save_pretrained has it: GPT-2's begin with
+ * "transformer.", but for the head. Without it transformers 4 takes a file for that of the base
+ * model, which has no head. */
+const char *hf_name_in_file(Arena *mem, const ModelSpec *s, const char *name);
 
 /* Reads model.safetensors (or the shards of its index) in `dir` into the parameters.
  * F16 and BF16 are widened. An optional prefix "transformer." and the buffers attn.bias

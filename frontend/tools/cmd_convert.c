@@ -162,7 +162,8 @@ static void check_hf(Convert *c) {
     if (st->n != map.n) differs(c, "model.safetensors");
     for (int i = 0; i < map.n; i++) {
         const HfTensor *t = &map.t[i];
-        compare(c, st, t->name, c->weight[t->arg] + t->first, t->count);
+        compare(c, st, hf_name_in_file(c->mem, &c->source.spec, t->name),
+                c->weight[t->arg] + t->first, t->count);
     }
     safetensors_close(st);
 }

@@ -14,7 +14,9 @@ static void check_same_tensors(const char *a, const char *b) {
     Safetensors *y = safetensors_open(mem, b, EXIT_DATA);
     EXPECT(x->n == y->n && x->n > 10);
     for (int i = 0; i < x->n; i++) {
-        const SafeTensor *t = safetensors_find(y, x->t[i].name);
+        const char *name = x->t[i].name;
+        const SafeTensor *t = safetensors_find(y, name);
+        if (!t) t = safetensors_find(y, arena_printf(mem, "transformer.%s", name));
         EXPECT(t && t->bytes == x->t[i].bytes && t->rank == x->t[i].rank);
         for (int d = 0; d < t->rank; d++) EXPECT_INT(t->dim[d], x->t[i].dim[d]);
         EXPECT(!memcmp(t->data, x->t[i].data, t->bytes));
@@ -67,6 +69,38 @@ TEST_LIMIT(convert_there_and_back, 240) {
     Arena *mem = arena_new();
     check_round_trip_of(mistral_folder(mem, "mistral", 4), "mistral_tiny");
     arena_free(mem);
+}
+
+/* As save_pretrained has them: without a prefix transformers 4 takes the file of GPT-2 for one
+ * without a head. */
+TEST(names_are_those_of_save_pretrained) {
+    static const struct {
+        char *folder, *table, *norm, *head; /* head NULL: it is the table */
+    } of[] = {{"gpt2_tiny", "transformer.wte.weight", "transformer.h.0.ln_1.bias", NULL},
+              {"gpt2_untied", "transformer.wte.weight", "transformer.ln_f.bias",
+               "lm_head.weight"},
+              {"llama_tiny", "model.embed_tokens.weight", "model.norm.weight",
+               "lm_head.weight"},
+              {"llama_tied_mqa", "model.embed_tokens.weight", "model.norm.weight", NULL}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        Arena *mem = arena_new();
+        char *out = temp(of[i].folder), *again = temp("again");
+        CONVERT("--to", "hf", golden(of[i].folder), out);
+        worked();
+        Safetensors *st = safetensors_open(mem, out, EXIT_DATA);
+        EXPECT(safetensors_find(st, of[i].table) && safetensors_find(st, of[i].norm));
+        EXPECT(!of[i].head || safetensors_find(st, of[i].head));
+        for (int k = 0; k < st->n; k++) {
+            bool head = of[i].head && !strcmp(st->t[k].name, of[i].head);
+            size_t prefix = strcspn(of[i].table, ".") + 1;
+            EXPECT(head || !strncmp(st->t[k].name, of[i].table, prefix));
+        }
+        CONVERT("--to", "hf", "--force", out, again); /* and reads them */
+        worked();
+        check_same_tensors(out, again);
+        safetensors_close(st);
+        arena_free(mem);
+    }
 }
 
 /* Weights of 16 bits there and back: rounded once, then equal. */
