@@ -146,9 +146,25 @@ static void open_pretrained(Job *j) {
                     dir);
 }
 
+/* Of a Hugging Face folder a run takes weights: it cannot go on from there. */
+static void refuse_to_resume_weights(void *context) {
+    const Job *j = context;
+    const Config *cfg = j->cfg;
+    const char *from = goes_on_from(j), *hint = "--run_mode finetune takes its weights";
+    if (!from || !source_is_hf(j->mem, from)) return;
+    bool named = config_given(cfg, "resume") && strcmp(cfg->resume, "auto") != 0;
+    if (config_given(cfg, "resume_training"))
+        hint = "--resume_training False takes its weights";
+    if (named) hint = "--init_from in place of resume takes its weights";
+    config_refuse(cfg, named ? "resume" : "resume_or_finetune_checkpoint", NULL, hint,
+                  "%s is a Hugging Face folder: it has no checkpoint to go on from",
+                  from);
+}
+
 void job_choose_model(Job *j) {
     Config *cfg = j->cfg;
     bool given = model_keys_given(cfg), described;
+    if (!j->plans && !j->evaluates) agree_look(refuse_to_resume_weights, j);
     j->seq = 1;
     j->has_source = finds_weights(j, given);
     described = !j->has_source && !cfg->init_from[0] && cfg->pretrained_model_dir[0];

@@ -97,6 +97,11 @@ static bool find_kind(Arena *mem, const char *dir, Source *s) {
     return true;
 }
 
+bool source_is_hf(Arena *mem, const char *dir) {
+    Source s;
+    return find_kind(mem, dir, &s) && s.kind == SOURCE_HF;
+}
+
 /* The folder of weights that a configuration speaks of. */
 static void find_of_config(Arena *mem, const char *path, int nflags, char **flags,
                            Source *s) {

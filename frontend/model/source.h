@@ -45,6 +45,9 @@ Source source_open_shared(Arena *mem, const char *path);
  * rank 0's. */
 Source source_open_with(Arena *mem, const char *path, int nflags, char **flags);
 
+/* Is the folder one of Hugging Face, with weights and nothing to go on from? */
+bool source_is_hf(Arena *mem, const char *dir);
+
 /* The numbers of the model; fails with EXIT_CHECKPOINT when it is a user's module. */
 ModelSpec source_spec(const Source *s);
 

@@ -195,6 +195,36 @@ TEST_LIMIT(resume_training_goes_on_with_a_finetuning, 120) {
     SAID_EXPECT("keep one of the two");
 }
 
+/* Whatever words name it, and before anything is compiled. */
+TEST_LIMIT(hugging_face_folders_are_not_resumed, 120) {
+    const char *config = runs_small_config(4, 2), *hf = in_temp("hf");
+    const char *run = in_temp("run");
+    static const char *const of[][2] = {
+        {"--load_checkpoint %s", "--run_mode finetune"},
+        {"--resume auto --load_checkpoint %s", "--run_mode finetune"},
+        {"--run_mode finetune --resume_training True --load_checkpoint %s",
+         "--resume_training False"},
+        {"--resume %s", "--init_from"}};
+    RUN_EXPECT(0, runs_words(config, in_temp("first"), ""));
+    RUN_EXPECT(0, arena_printf(mem(), "convert --to hf %s %s", in_temp("first"), hf));
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        size_t n = strcspn(of[i][0], "%");
+        const char *words = arena_printf(mem(), "%.*s%s", (int)n, of[i][0], hf);
+        RUN_EXPECT(EXIT_CONFIG, runs_words(config, run, words));
+        SAID_EXPECT("/hf is a Hugging Face folder: it has no checkpoint to go on from");
+        SAID_EXPECT(of[i][1]);
+        EXPECT(!strstr(said(), "compiled"));
+    }
+    const char *load = arena_printf(mem(), "--load_checkpoint %s", hf);
+    RUN_EXPECT(
+        0, runs_words(config, run, arena_printf(mem(), "--run_mode finetune %s", load)));
+    SAID_EXPECT("weights from ");
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), run,
+                             arena_printf(mem(), "--resume auto %s", load)));
+    SAID_EXPECT("resumed after step 4");
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s %s", config, load));
+}
+
 /* The good checkpoint of the other run is none of this one. */
 TEST_LIMIT(no_good_checkpoint_from_elsewhere, 120) {
     const char *from = six_steps("from", ""), *run = in_temp("run");
