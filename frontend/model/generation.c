@@ -1,6 +1,8 @@
 /* generation.c - see generation.h. */
 #include "frontend/model/generation.h"
+#include "frontend/config/key.h"
 #include "frontend/model/model_hf.h"
+#include <math.h>
 
 #define MODEL "model.model_config."
 
@@ -17,15 +19,11 @@ _Static_assert(ARRAY_LEN(name) == CHOICES && ARRAY_LEN(path) == CHOICES, "all ch
 
 /* ---- choices as JSON ---- */
 
-/* In the range of the key of that name. */
-static double read_number(const Json *v, TokenChoice c) {
+/* In the range of the key of that name? A file of another program may have other numbers: they
+ * go along, and are refused where texts are made with them. */
+static bool in_range(TokenChoice c, double x) {
     static const double low[] = {0, 0, 0, 1e-6, 0.01}, high[] = {1, 100, 1 << 24, 1, 100};
-    if (c == CHOICE_DO_SAMPLE) return json_bool(v);
-    if (c == CHOICE_TOP_K) return (double)json_i64(v, 0, 1 << 24);
-    double x = json_f64(v);
-    if (!(x >= low[c] && x <= high[c]))
-        json_fail(v, NULL, "%s must be in %g..%g", name[c], low[c], high[c]);
-    return x;
+    return x >= low[c] && x <= high[c] && (c != CHOICE_TOP_K || x == floor(x));
 }
 
 TokenChoices generation_read_choices(const Json *object) {
@@ -34,7 +32,7 @@ TokenChoices generation_read_choices(const Json *object) {
         const Json *v = json_get(object, name[i]);
         if (!v || v->kind == JSON_NULL) continue;
         c.given[i] = true;
-        c.value[i] = read_number(v, i);
+        c.value[i] = i == CHOICE_DO_SAMPLE ? json_bool(v) : json_f64(v);
     }
     return c;
 }
@@ -42,7 +40,7 @@ TokenChoices generation_read_choices(const Json *object) {
 static void add_value(Text *t, TokenChoice c, double x, const char *yes, const char *no) {
     if (c == CHOICE_DO_SAMPLE)
         text_add(t, "%s", x != 0 ? yes : no);
-    else if (c == CHOICE_TOP_K)
+    else if (c == CHOICE_TOP_K && in_range(c, x))
         text_add(t, "%lld", (long long)x);
     else
         json_write_double(t, x);
@@ -213,11 +211,32 @@ static double chosen(const Config *cfg, const ModelSpec *s, TokenChoice c) {
     const double of_key[] = {cfg->model_do_sample, cfg->model_temperature,
                              (double)cfg->model_top_k, cfg->model_top_p,
                              cfg->model_repetition_penalty};
-    return is_of_model(cfg, s, c) ? s->choices.value[c] : of_key[c];
+    bool of_model = is_of_model(cfg, s, c) && in_range(c, s->choices.value[c]);
+    return of_model ? s->choices.value[c] : of_key[c];
 }
 
-Sampling generation_sampling(const Config *cfg, const ModelSpec *s) {
-    return (Sampling){.greedy = chosen(cfg, s, CHOICE_DO_SAMPLE) == 0,
+/* Does it decide anything where the best token may always be taken? */
+static bool counts(TokenChoice c, bool greedy) {
+    return c == CHOICE_PENALTY || !greedy;
+}
+
+static void refuse_odd(const Config *cfg, const ModelSpec *s, bool greedy) {
+    for (int i = 0; i < CHOICES; i++) {
+        double x = s->choices.value[i];
+        if (!is_of_model(cfg, s, i) || !counts(i, greedy) || in_range(i, x)) continue;
+        const char *range =
+            key_range_text(arena_scratch(), &key_table[key_find(path[i])]);
+        fail(EXIT_CONFIG,
+             "generation_config.json of the model says %s %g, which must be %s: write "
+             "another, --%s",
+             name[i], x, range, path[i]);
+    }
+}
+
+Sampling generation_sampling(const Config *cfg, const ModelSpec *s, bool greedy) {
+    greedy |= chosen(cfg, s, CHOICE_DO_SAMPLE) == 0;
+    refuse_odd(cfg, s, greedy);
+    return (Sampling){.greedy = greedy,
                       .temperature = chosen(cfg, s, CHOICE_TEMPERATURE),
                       .top_k = (int64_t)chosen(cfg, s, CHOICE_TOP_K),
                       .top_p = chosen(cfg, s, CHOICE_TOP_P),
@@ -230,8 +249,8 @@ const char *generation_taken(Arena *mem, const Config *cfg, const ModelSpec *s,
     bool best = greedy || chosen(cfg, s, CHOICE_DO_SAMPLE) == 0;
     Text t = text_new(mem);
     for (int i = 0; i < CHOICES; i++) {
-        bool counts = i == CHOICE_PENALTY || (i == CHOICE_DO_SAMPLE ? !greedy : !best);
-        if (!counts || !is_of_model(cfg, s, i)) continue;
+        bool told = counts(i, i == CHOICE_DO_SAMPLE ? greedy : best);
+        if (!told || !is_of_model(cfg, s, i)) continue;
         text_add(&t, "%s%s ", t.n ? ", " : "", name[i]);
         add_value(&t, i, s->choices.value[i], "True", "False");
     }

@@ -8,7 +8,8 @@
 
 /* What the file in `dir` says, if there is one, into s->ends and s->choices. Choices are read
  * as transformers means them: one that names some and not do_sample never samples, and one
- * that samples without top_k takes 50. Fails with EXIT_CONFIG at its place. */
+ * that samples without top_k takes 50. Fails with EXIT_CONFIG at its place, but not on a number out of
+ * range, which generation_sampling refuses where it counts. */
 void generation_read(Arena *mem, const char *dir, ModelSpec *s);
 /* The text of such a file. */
 char *generation_json(Arena *mem, const ModelSpec *s);
@@ -33,8 +34,9 @@ void generation_write_choices(Text *t, const TokenChoices *c, const char *before
 
 /* How tokens are chosen: by the keys that were given, else by the choices of the model (none of
  * them do_sample where temperature, top_k or top_p is given: who gives these wants to sample),
- * else by the defaults of the keys. */
-Sampling generation_sampling(const Config *cfg, const ModelSpec *s);
+ * else by the defaults of the keys; `greedy`: always the best token. Fails with EXIT_CONFIG where a
+ * choice of the model counts and is out of range. */
+Sampling generation_sampling(const Config *cfg, const ModelSpec *s, bool greedy);
 /* "top_k 20, top_p 0.8": what of it is of the model and counts; NULL: nothing. */
 const char *generation_taken(Arena *mem, const Config *cfg, const ModelSpec *s,
                              bool greedy);

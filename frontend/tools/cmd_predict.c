@@ -131,12 +131,6 @@ static int64_t choose_least(Arena *mem, const Options *o, const Config *cfg,
 
 /* ---- generation ---- */
 
-static Sampling sampling_of(const Options *o, const Source *s, const Config *cfg) {
-    Sampling set = generation_sampling(cfg, &s->spec);
-    set.greedy |= option_given(o, "--greedy");
-    return set;
-}
-
 /* Keys of generation_config.json that are not taken, with the flags that do what they would; a key of
  * the configuration may do it too. */
 static const char *left_out(Arena *mem, const Options *o, const Config *cfg,
@@ -240,7 +234,8 @@ typedef struct Work {
 } Work;
 
 static Work read_work(Arena *mem, const Options *o, const Source *s, const Config *cfg) {
-    Work k = {.sampling = sampling_of(o, s, cfg),
+    bool greedy = option_given(o, "--greedy");
+    Work k = {.sampling = generation_sampling(cfg, &s->spec, greedy),
               .samples = option_int(o, "--num_samples", 1)};
     sampler_new(mem, &k.sampling, (int)s->spec.vocab); /* looks at the settings */
     k.wording = wording_new(mem, o, s);

@@ -86,7 +86,7 @@ static int32_t first_token(const Train *t, const Samples *s) {
 static void read_texts(const Train *t, Samples *s) {
     const TextList prompts = t->job.cfg->runner_config_sample_prompts;
     TokenizerSpec spec = run_tokenizer(t->mem, t->job.cfg);
-    Sampling set = generation_sampling(t->job.cfg, &t->job.spec);
+    Sampling set = generation_sampling(t->job.cfg, &t->job.spec, false);
     if (run_tokenizer_found(&spec)) s->tokenizer = tokenizer_open(t->mem, &spec);
     s->bytes =
         !s->tokenizer && (t->job.spec.vocab <= 256 ||
