@@ -1,6 +1,6 @@
 /* cmd_predict.c - the command predict: options and prompt in, text out. */
 #include "frontend/config/commands.h"
-#include "frontend/config/config.h"
+#include "frontend/config/config_state.h"
 #include "frontend/config/key.h"
 #include "frontend/config/options.h"
 #include "frontend/launch/launch.h"
@@ -195,6 +195,26 @@ static void take_choices(Arena *mem, Config *cfg, const char *path) {
             config_set_flag(cfg, keys[i], config_value(run, mem, keys[i]));
 }
 
+static bool by_flag(const Config *cfg, const char *path) {
+    return config_given(cfg, path) && config_of_flag(config_where(cfg, path));
+}
+
+/* What a flag says goes before what a configuration says of the same thing in other words. */
+static void put_flags_first(Config *cfg) {
+    static const struct {
+        const char *flag, *other, *off;
+    } same[] = {
+        {"model.model_config.temperature", "model.model_config.do_sample", "True"},
+        {"model.model_config.top_k", "model.model_config.do_sample", "True"},
+        {"model.model_config.top_p", "model.model_config.do_sample", "True"},
+        {"model.model_config.max_decode_length", "model.model_config.max_new_tokens",
+         "0"},
+        {"model.model_config.min_length", "model.model_config.min_new_tokens", "0"}};
+    for (int i = 0; i < ARRAY_LEN(same); i++)
+        if (by_flag(cfg, same[i].flag) && !by_flag(cfg, same[i].other))
+            config_set_flag(cfg, same[i].other, same[i].off);
+}
+
 typedef struct Loading {
     Arena *mem;
     const Options *o;
@@ -214,6 +234,7 @@ static const Config *load_config(Arena *mem, const Options *o, const Source *s) 
     Loading l = {mem, o, comm_max_i64(named), NULL};
     agree_look(look_at_config, &l);
     if (comm_rank() != 0) return l.cfg;
+    put_flags_first(l.cfg);
     if (s->config && !named) take_choices(mem, l.cfg, s->config);
     for (int i = 0; i < l.cfg->n_notes; i++)
         if (!strncmp(l.cfg->notes[i], "command line", 12))

@@ -175,3 +175,43 @@ TEST(choices_that_cannot_be) {
     PREDICT(llama_folder("hf", "null", "{\"top_k\": -1, \"top_p\": 0.0}"), FEW);
     worked(); /* which does not sample */
 }
+
+#define TEXT "--prompt_tokens=1,2,3", "--seed=4"
+
+/* What the configuration of a run, or one that is named, says in other words. */
+TEST(flags_go_before_other_words_of_a_run) {
+    static const struct {
+        char *key, *flag;
+    } of[] = {{"do_sample: False", "--temperature=5"},
+              {"do_sample: False", "--top_k=3"},
+              {"do_sample: False", "--model.model_config.top_p=0.9"},
+              {"max_new_tokens: 6", "--max_decode_length=20"}};
+    Arena *mem = arena_new();
+    char *folder = temp("run"), *file = temp("run.yaml"), *names[] = {file, folder};
+    EXPECT_INT(dir_make(folder), 0);
+    CONVERT("--to", "stator", golden("llama_tiny"), temp("run/ckpt"));
+    worked();
+    for (int i = 0; i <= ARRAY_LEN(of); i++) {
+        bool least = i == ARRAY_LEN(of);
+        const char *key = least ? "min_new_tokens: 2" : of[i].key;
+        char *model = arena_printf(mem, "model: {model_config: {%s}}\n", key);
+        write_text(temp("run/config.yaml"), model);
+        write_text(file, arena_printf(mem, "load_checkpoint: %s\n%s",
+                                      golden("llama_tiny"), model));
+        for (int k = 0; k < ARRAY_LEN(names); k++) {
+            if (least) {
+                PREDICT(names[k], TEXT, "--min_length=9999");
+                refused(EXIT_CONFIG, "are asked for at least");
+                continue;
+            }
+            PREDICT(golden("llama_tiny"), TEXT, of[i].flag);
+            char *want = said();
+            PREDICT(names[k], TEXT);
+            EXPECT(strcmp(said(), want) != 0);
+            PREDICT(names[k], TEXT, of[i].flag);
+            EXPECT_STR(said(), want);
+            EXPECT(!strstr(message, "no effect"));
+        }
+    }
+    arena_free(mem);
+}
