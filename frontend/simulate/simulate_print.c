@@ -23,9 +23,23 @@ static SimulateCompare compared(const Simulation *s) {
     return c;
 }
 
+/* Of the values of a user's module the type that rounds most; f32: none is narrow. */
+static DType narrowest(Arena *mem, const UserModule *u) {
+    const Module *m = model_parse(mem, u->path, u->text, u->bytes);
+    DType narrow = DT_F32;
+    for (const Func *f = m->first; f; f = f->next)
+        for (const Op *op = f->first; op; op = op->next)
+            for (int i = 0; i < op->nout; i++) {
+                DType dt = op->out[i]->ty.dt;
+                if (dtype_is_narrow(dt) && narrow != DT_BF16) narrow = dt;
+            }
+    return narrow;
+}
+
 static const double *tolerance_of(const Simulation *s) {
-    PassOptions o = strategy_pass_options(s->job->job.cfg);
-    return simulate_tolerance(o.narrow);
+    const Job *j = &s->job->job;
+    if (!j->has_spec) return simulate_tolerance(narrowest(s->mem, &j->module));
+    return simulate_tolerance(strategy_pass_options(j->cfg).narrow);
 }
 
 static bool as_planned(const Simulation *s, const SimulateTraffic *r) {

@@ -322,6 +322,41 @@ TEST(a_module_of_the_user_is_simulated_as_it_is) {
     arena_free(mem);
 }
 
+/* What is rounded to 16 bits differs by such roundings, whatever says so. */
+TEST(a_module_that_rounds_has_the_limits_of_its_types) {
+    static const char text[] =
+        "module @m mesh() level(global)\n"
+        "func @net:model(%%x: f32[8,6] {role=\"data\"}, %%target: f32[8,4] "
+        "{role=\"data\"},\n"
+        "    %%w: f32[6,4] {role=\"param\"; init=\"normal\"; std=0.5; decay=1},\n"
+        "    %%b: f32[4] {role=\"param\"; init=\"normal\"; std=0.5}) -> (f32[]) {\n"
+        "  %%xb = cast %%x : %s[8,6]\n  %%wb = cast %%w : %s[6,4]\n"
+        "  %%h = dot %%xb, %%wb {bi,io->bo} : %s[8,4]\n  %%y = cast %%h : f32[8,4]\n"
+        "  %%z = add %%y, %%b {bo,o->bo} : f32[8,4]\n  %%t = tanh %%z : f32[8,4]\n"
+        "  %%e = sub %%t, %%target : f32[8,4]\n  %%e2 = mul %%e, %%e : f32[8,4]\n"
+        "  %%s = sum %%e2 {bo->_} : f32[]\n  %%loss = scale %%s {by=0.03125} : f32[]\n"
+        "  return %%loss\n}\n";
+    static const char *const type[][2] = {
+        {"f32", "0.0001"}, {"f16", "0.0025"}, {"bf16", "0.02"}};
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(type); i++) {
+        const char *t = type[i][0];
+        char *path = path_join(mem, temp_dir(), "m.ir"), *module, *yaml;
+        module = arena_printf(mem, text, t, t, t);
+        EXPECT_INT(file_write_atomic(path, module, strlen(module)), 0);
+        yaml = arena_printf(
+            mem, "model: {file: %s}\ntrain_dataset: {data_loader: {type: Tensors}}\n",
+            path);
+        path = path_join(mem, temp_dir(), "m.yaml");
+        EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
+        run(cmd_simulate, path, "-n", "2", (char *)NULL);
+        worked();
+        EXPECT_PART(printed, type[i][1]);
+        EXPECT_PART(printed, "\npassed");
+    }
+    arena_free(mem);
+}
+
 TEST(what_cannot_be_simulated_is_refused) {
     run(cmd_simulate, (char *)NULL);
     refused(EXIT_CONFIG, "stator simulate CONFIG.yaml");
