@@ -140,7 +140,7 @@ int seconds_shown(const Seconds *s) {
     const SecondsCulprit *most = &s->culprit[0];
     int rank = s->noise.nslow ? s->noise.slow[0].first : 0;
     if (most->seconds > 0 && most->who < s->all) rank = most->who;
-    return rank % s->program.ranks;
+    return seconds_place(s, rank).of_stage;
 }
 
 RankStep seconds_step(const Seconds *s, RankShow show) {
@@ -155,6 +155,7 @@ Timeline seconds_timeline(const Seconds *s, const RankStep *step, int shown) {
     p.time = &time;
     Timeline l = plan_time_timeline(s->mem, &p);
     for (int k = 0; k < stages; k++)
-        l.row[k].name = arena_printf(s->mem, "rank %d", k * s->program.ranks + shown);
+        l.row[k].name = arena_printf(
+            s->mem, "rank %d", mesh_rank_at(s->program.parts.mesh, stages, k, shown));
     return l;
 }

@@ -132,6 +132,49 @@ TEST(a_trace_is_the_step) {
     arena_free(mem);
 }
 
+/* Sums of the tasks of two ranks, which are all that the trace has. */
+static void add_tasks(Arena *mem, const char *path, const int rank[2], double sum[2]) {
+    const Json *j = json_read(mem, path, 1 << 24, EXIT_DATA);
+    sum[0] = sum[1] = 0;
+    for (const Json *e = json_need(j, "traceEvents")->first; e; e = e->next) {
+        if (strcmp(json_string(json_need(e, "ph")), "X")) continue;
+        int64_t pid = json_i64(json_need(e, "pid"), 0, 100);
+        EXPECT(pid == rank[0] || pid == rank[1]);
+        if (!strcmp(json_string(json_need(e, "cat")), "compute"))
+            sum[pid == rank[1]] += number(e, "dur");
+    }
+}
+
+/* The slow rank and the one of the other stage with its coordinates, however ranks are numbered;
+ * also where it is as fast as the others. */
+TEST(a_slow_rank_is_shown_in_any_order) {
+    static const struct {
+        const char *order;
+        int slow, shown[2]; /* of the stages */
+    } c[] = {{"tp-cp-dp-pp", 13, {13, 29}}, {"tp-cp-dp-pp", 22, {6, 22}},
+             {"tp-cp-pp-dp", 13, {13, 15}}, {"tp-cp-pp-dp", 22, {20, 22}},
+             {"pp-tp-cp-dp", 13, {12, 13}}, {"dp-pp-tp-cp", 13, {5, 13}}};
+    Arena *mem = arena_new();
+    char *trace = temp("shown.json"), *svg = temp("shown.svg");
+    for (int i = 0; i < 2 * ARRAY_LEN(c); i++) {
+        const int k = i / 2, factor = i % 2 ? 3 : 1, *shown = c[k].shown;
+        test_at("%s, rank %d, %d times", c[k].order, c[k].slow, factor);
+        SECONDS("--parallel_config.rank_order", arena_strdup(mem, c[k].order),
+                "--slow_rank", arena_printf(mem, "%d=%d", c[k].slow, factor), "--trace",
+                trace, "--svg", svg);
+        EXPECT_INT(code, 0);
+        double sum[2];
+        add_tasks(mem, trace, shown, sum);
+        int slow = c[k].slow == shown[1];
+        EXPECT(sum[slow] > 0 && sum[!slow] > 0);
+        EXPECT((sum[slow] > 2 * sum[!slow]) == (factor > 1));
+        const char *drawn = file_read(mem, svg, 1 << 22, NULL, EXIT_DATA);
+        for (int n = 0; n < 2; n++)
+            EXPECT_PART(drawn, arena_printf(mem, ">rank %d<", shown[n]));
+    }
+    arena_free(mem);
+}
+
 TEST(a_seed_gives_its_steps_on_any_threads) {
     char first[sizeof printed];
     for (int i = 0; i < 2; i++) {
