@@ -158,7 +158,7 @@ static Curve read_curve(Arena *mem, const YamlNode *map, const char *x, const ch
 static const char *text_of(Arena *mem, const YamlNode *map, const char *key) {
     const YamlNode *v = need(map, key);
     need_kind(v, NODE_TEXT, key);
-    return arena_strdup(mem, v->text);
+    return yaml_is_null(v) ? "" : arena_strdup(mem, v->text);
 }
 
 static int op_at(const YamlNode *v, const char *name) {
@@ -293,6 +293,10 @@ static void read_links(const YamlNode *map, Machine *m) {
         need_kind(v, NODE_MAP, link_level_name[l]);
         check_keys(v, link_numbers, ARRAY_LEN(link_numbers), none);
         read_numbers(v, link_numbers, ARRAY_LEN(link_numbers), &m->link[l]);
+        if (l == LINK_HOST && m->link[l].rank_bytes_per_second > 0)
+            fail_at(EXIT_CONFIG, get(v, "rank_gbytes")->at,
+                    "what one rank gets is gbytes here; rank_gbytes is for network",
+                    "links.host has no rank_gbytes");
     }
 }
 

@@ -132,6 +132,8 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("exp: 1.5", "expp: 1.5", "there is no op expp");
     refused("exp: 1.5", "exp: 0", "m.yaml:36:27");
     refused("level: network", "level: rack", "level is one of host to network");
+    refused("gbytes: 10}", "gbytes: 10, rank_gbytes: 2}",
+            "m.yaml:20:48: error: links.host has no rank_gbytes");
     refused("group: 4", "group: 1", "group is a number from 2");
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");
     EXPECT_FAIL(parse("[1, 2]"), EXIT_CONFIG,
@@ -146,6 +148,32 @@ TEST(hostile_files_are_refused_at_their_positions) {
     EXPECT_FAIL(parse("name: x\nranks: []\n"), EXIT_CONFIG, "links is missing");
     EXPECT_FAIL(machine_read(mem(), path_join(mem(), temp_dir(), "none.yaml")),
                 EXIT_CONFIG, "none.yaml");
+}
+
+/* Of no host in particular, as "" is. */
+TEST(a_text_may_be_null) {
+    static const char *const none[] = {"host: null\n", "host: ~\n", "host:\n", ""};
+    static const char rest[] = "name: x\nlinks: {host: {start_us: 1, gbytes: 1}}\n"
+                               "ranks: [{f32_gflops: 1, bf16_gflops: 1}]\n";
+    for (int i = 0; i < ARRAY_LEN(none); i++)
+        EXPECT_STR(parse(arena_printf(mem(), "%s%s", none[i], rest))->host, "");
+    EXPECT_STR(parse(arena_printf(mem(), "host: 'null'\n%s", rest))->host, "null");
+}
+
+/* What one rank gets is a key of the network alone; a file of calibrate has a 0 in both. */
+TEST(a_network_is_like_the_host) {
+    static const char *const links[] = {
+        "host: {start_us: 1, gbytes: 4}",
+        "host: {start_us: 1, gbytes: 4, rank_gbytes: 0}",
+        "host: {start_us: 1, gbytes: 4}, network: {start_us: 1, gbytes: 4}",
+        "network: {start_us: 1, gbytes: 4}, host: {start_us: 1, gbytes: 4}"};
+    for (int i = 0; i < ARRAY_LEN(links); i++) {
+        const Machine *m = parse(arena_printf(
+            mem(), "name: x\nlinks: {%s}\nranks: [{f32_gflops: 1, bf16_gflops: 1}]\n",
+            links[i]));
+        const Link *net = &m->link[LINK_NETWORK];
+        EXPECT(net->bytes_per_second == 4e9 && !net->rank_bytes_per_second);
+    }
 }
 
 TEST(machines_that_come_with_the_program_are_read) {
