@@ -22,7 +22,7 @@ typedef struct Case {
     const char *path;
     const Row *row;
     PlannedRow plan;
-    int machine;      /* of Bench.machine */
+    int machine;      /* of Bench.machine; -1: the row's cannot be read */
     int part;         /* of the rows, that others predict */
     double predicted; /* seconds; 0: could not be planned */
 } Case;
@@ -60,13 +60,27 @@ static int use_preset(Bench *b, const char *name) {
 
 /* Rows that do not say it are Megatron-LM's, but vTrain's of one host. */
 static int machine_of(Bench *b, const Row *r) {
-    if (b->machine_path) return use_machine(b, b->machine_path);
     if (*r->machine && strchr(r->machine, '/')) return use_machine(b, r->machine);
     if (*r->machine) return use_preset(b, r->machine);
     if (*r->source) return use_preset(b, "a100-megatron");
     int own = use_preset(b, "a100-vtrain");
     if (r->ranks <= b->machine[own].m->host_ranks) return own;
     return use_preset(b, "a100-megatron");
+}
+
+/* -1 and a problem of the row: what it names is no machine. */
+static int find_machine(Bench *b, Row *r) {
+    Catch c;
+    if (b->machine_path) return use_machine(b, b->machine_path);
+    if (CATCH(c)) {
+        int machine = machine_of(b, r);
+        catch_end(&c);
+        return machine;
+    }
+    const char *text = catch_text(&c);
+    char *first_line = arena_strndup(b->mem, text, strcspn(text, "\n"));
+    r->problem = make_printable(first_line, LINES_NONE);
+    return -1;
 }
 
 static double seconds_of(const Case *c, const Machine *m) {
@@ -80,9 +94,10 @@ static void add_file(Bench *b, const char *path) {
     Rows rows = rows_read(b->mem, path);
     for (int i = 0; i < rows.n; i++) {
         Row *row = &rows.row[i];
-        Case c = {.path = path, .row = row, .machine = machine_of(b, row)};
-        const Machine *m = b->machine[c.machine].m;
-        if (!row->problem) row_complete(row, m->host_ranks);
+        Case c = {.path = path, .row = row, .machine = -1};
+        if (!row->problem) c.machine = find_machine(b, row);
+        const Machine *m = c.machine < 0 ? NULL : b->machine[c.machine].m;
+        if (m) row_complete(row, m->host_ranks);
         c.plan = row_plan(b->mem, row);
         if (!c.plan.problem) c.predicted = seconds_of(&c, m);
         PUSH(b->mem, b->at, b->n, b->cap, c);
@@ -186,12 +201,16 @@ static int deal_parts(Bench *b, int parts) {
 }
 
 static const Machine *only_machine(const Bench *b) {
-    for (int i = 1; i < b->n; i++)
-        if (b->at[i].machine != b->at[0].machine)
+    int machine = -1;
+    for (int i = 0; i < b->n; i++) {
+        int own = b->at[i].machine;
+        if (machine >= 0 && own >= 0 && own != machine)
             fail(EXIT_CONFIG, "--fit fits one machine and these rows are of several; "
                               "--machine says which");
-    if (!b->n) fail(EXIT_DATA, "--fit needs rows, and the files have none");
-    return b->machine[b->at[0].machine].m;
+        if (own >= 0) machine = own;
+    }
+    if (machine < 0) fail(EXIT_DATA, "--fit needs rows, and the files have none");
+    return b->machine[machine].m;
 }
 
 /* Predictions become those of the fitted machine, or of those fitted to the other rows. */

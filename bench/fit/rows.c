@@ -94,7 +94,7 @@ static const char *read_cell(Arena *mem, const Column *c, const char *text, Row 
     double x = strtod(text, &end);
     bool number = *text && !*end && x >= 0 && x <= MOST;
     if (c->kind == COLUMN_SECONDS) {
-        *(double *)(void *)to = x;
+        *(double *)(void *)to = number ? x : 0;
     } else {
         *(int64_t *)(void *)to = number ? (int64_t)x : 0;
         number = number && x == (double)(int64_t)x;
