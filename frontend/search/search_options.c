@@ -68,16 +68,27 @@ static char **add_mode(Arena *mem, const char *path, int *nflags, char **given) 
     return plain_flags(mem, flag, nflags, true);
 }
 
+/* So many as the degrees of the configuration have. */
+static int ranks_of(const Config *cfg) {
+    enum { MOST = 1 << 20 };
+    static const Knob degree[] = {KNOB_DP, KNOB_TP, KNOB_CP, KNOB_PP};
+    int64_t all = 1;
+    for (int i = 0; i < ARRAY_LEN(degree); i++) {
+        all *= knob_value(cfg, degree[i]);
+        if (all > MOST)
+            config_refuse(cfg, knob_key[KNOB_DP], knob_key[KNOB_TP], NULL,
+                          "more than %d ranks", MOST);
+    }
+    return (int)all;
+}
+
 SearchOptions search_options(Arena *mem, const char *path, int nflags, char **flag,
                              int ranks) {
     SearchOptions s = {.path = path, .tops = TOPS, .nflags = nflags};
     s.flag = add_mode(mem, path, &s.nflags, flag);
     Config *cfg = config_load(mem, path, s.nflags, s.flag);
-    int64_t all =
-        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel *
-        cfg->parallel_config_pipeline_stage * cfg->parallel_config_data_parallel;
     s.cfg = cfg;
-    s.ranks = ranks ? ranks : (int)all;
+    s.ranks = ranks ? ranks : ranks_of(cfg);
     s.machine = config_machine_or_plain(cfg);
     s.limit_bytes = (double)cfg->context_max_device_memory;
     if (!(s.limit_bytes > 0)) s.limit_bytes = s.machine->memory_bytes;

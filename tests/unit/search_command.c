@@ -65,6 +65,29 @@ TEST(ranks_that_no_strategy_has_are_refused) {
     refused(EXIT_CONFIG, "no strategy of 1 rank has the keys that are given");
 }
 
+TEST(ranks_that_nothing_has_are_refused_at_their_keys) {
+    static const char *const degrees[] = {
+        "data_parallel: 65536, model_parallel: 65536",
+        "data_parallel: 32768, model_parallel: 65536",
+        "data_parallel: 1048576, pipeline_stage: 2",
+        "data_parallel: 1048576, model_parallel: 65536, context_parallel: 65536, "
+        "pipeline_stage: 1024"};
+    char *path = temp("many.yaml");
+    for (int i = 0; i < ARRAY_LEN(degrees); i++) {
+        test_at("%s", degrees[i]);
+        write_text(path,
+                   arena_printf(arena_new(),
+                                "parallel_config: {%s}\n"
+                                "model: {model_config: {vocab_size: 256, seq_length: 16, "
+                                "hidden_size: 16, num_layers: 2, num_heads: 2}}\n",
+                                degrees[i]));
+        run(cmd_search, path, (char *)NULL);
+        refused(EXIT_CONFIG, "many.yaml:1:34: error: more than 1048576 ranks");
+        run(cmd_plan, path, "--parallel.parallel_mode=2", (char *)NULL);
+        refused(EXIT_CONFIG, "many.yaml:1:34: error: more than 1048576 ranks");
+    }
+}
+
 /* Of hundreds of them, in one folder. */
 TEST(no_program_is_written) {
     char *folder = temp("ir");
