@@ -37,6 +37,7 @@ static bool same_point(const Point *p, const Choice *c) {
     return p->c->number == c->number && p->c->inside == c->inside;
 }
 
+/* One that is planned is not shown again by its pieces. */
 static void add_point(Point *p, int *n, Point point) {
     for (int i = 0; i < *n; i++)
         if (same_point(&p[i], point.c)) return;
@@ -50,9 +51,8 @@ Point *report_points(const Report *r, int *n) {
     *n = 0;
     for (int i = 0; i < s->ntop; i++) {
         const Verified *v = &s->top[i];
-        add_point(
-            p, n,
-            (Point){POINT_PLANNED, &v->c, v->seconds, (double)v->bytes, v->sent_bytes});
+        p[(*n)++] =
+            (Point){POINT_PLANNED, &v->c, v->seconds, (double)v->bytes, v->sent_bytes};
     }
     for (int i = 0; i < s->nfront; i++) {
         const Choice *c = &s->front[i];

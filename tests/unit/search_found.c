@@ -303,6 +303,28 @@ TEST(the_picture_and_the_page_have_every_point) {
     arena_free(mem);
 }
 
+/* One choice is planned with several numbers of layers made again. */
+TEST(all_that_is_planned_is_a_point) {
+    Arena *mem = arena_new();
+    SearchOptions o;
+    SearchResult r;
+    Report report = report_of(mem, &o, &r);
+    int before, n;
+    report_points(&report, &before);
+    Verified *top = NEW_ARRAY(mem, Verified, (size_t)r.ntop + 1);
+    memcpy(top, r.top, (size_t)r.ntop * sizeof *top);
+    top[r.ntop] = top[0];
+    top[r.ntop].c.remade++;
+    top[r.ntop].bytes -= 100;
+    r.top = top;
+    r.ntop++;
+    const Point *p = report_points(&report, &n);
+    EXPECT_INT(n, before + 1);
+    for (int i = 0; i < r.ntop; i++) EXPECT(p[i].c == &top[i].c);
+    EXPECT_INT(svg_count(report_html(&report).s, ">planned</td>"), r.ntop);
+    arena_free(mem);
+}
+
 TEST(json_has_what_the_table_has) {
     Arena *mem = arena_new();
     SearchOptions o;
