@@ -92,11 +92,13 @@ static const char *value_of(Arena *mem, const Config *cfg, const char *path) {
     return key_text(mem, key, cfg, key->kind == KIND_TextList);
 }
 
-/* What the run has of a key, where it or the file as it is now says something of it. */
+/* What the run has of a key, where it or the file as it is now says something of it: a key that it
+ * does not have may not stand beside another one. */
 static void take(Arena *mem, const Config *run, const Config *now, const char *key,
                  ConfigWords *to) {
     if (!config_given(run, key) && !config_given(now, key)) return;
-    add_own(mem, to, arena_printf(mem, "--%s=%s", key, value_of(mem, run, key)));
+    const char *value = config_given(run, key) ? value_of(mem, run, key) : "null";
+    add_own(mem, to, arena_printf(mem, "--%s=%s", key, value));
 }
 
 ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *path) {

@@ -4,9 +4,18 @@
 
 typedef struct Flags {
     Arena *mem;
+    const Config *given; /* whose flags stay as they are */
     char **flag;
     int n, cap;
 } Flags;
+
+static void put(Flags *f, const char *key, const char *text) {
+    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, text));
+}
+
+static void add_list(Flags *f, const char *key, const char *text) {
+    if (!config_by_flag(f->given, key)) put(f, key, text);
+}
 
 static void add_flag(Flags *f, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -16,11 +25,7 @@ static void add_flag(Flags *f, const char *key, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(value, sizeof value, fmt, ap);
     va_end(ap);
-    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, value));
-}
-
-static void add_list(Flags *f, const char *key, const char *text) {
-    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, text));
+    add_list(f, key, value);
 }
 
 /* Rows of the nth chunks of all stages; one row as a list. */
@@ -56,14 +61,16 @@ static bool only_file_says(const Search *s, const char *key) {
     return config_given(s->o.cfg, key) && !config_by_flag(s->o.cfg, key);
 }
 
-/* Takes back what the file says of the layers of stages besides a list, and with `even` a list. */
+/* Takes back what is said of the layers of stages besides a list, which may not stand beside one
+ * even where it says nothing; and with `even` a list of the file. */
 static void add_even_layers(Flags *f, const Search *s, bool even) {
-    static const char *const key[] = {PC "num_layer_list", PC "offset",
+    static const char *const key[] = {PC "offset",
                                       PC "num_layers_in_first_pipeline_stage",
                                       PC "num_layers_in_last_pipeline_stage"};
-    static const char *const none[] = {"[]", "[]", "-1", "-1"};
-    for (int i = even ? 0 : 1; i < ARRAY_LEN(key); i++)
-        if (only_file_says(s, key[i])) add_list(f, key[i], none[i]);
+    const char *list = knob_key[KNOB_LAYERS];
+    if (even && only_file_says(s, list)) put(f, list, "[]");
+    for (int i = 0; i < ARRAY_LEN(key); i++)
+        if (config_given(s->o.cfg, key[i])) put(f, key[i], "null");
 }
 
 static void add_overlap(Flags *f, const Search *s, const Choice *c) {
@@ -107,8 +114,8 @@ static const char *truth(bool yes) {
 }
 
 char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
-    Flags f = {.mem = mem};
-    if (c->tp * c->cp > 1) add_flag(&f, "parallel.parallel_mode", "1");
+    Flags f = {.mem = mem, .given = s->o.cfg};
+    if (c->tp * c->cp > 1) put(&f, "parallel.parallel_mode", "1");
     add_flag(&f, knob_key[KNOB_DP], "%d", c->dp);
     add_flag(&f, knob_key[KNOB_TP], "%d", c->tp);
     add_flag(&f, knob_key[KNOB_CP], "%d", c->cp);
@@ -124,7 +131,8 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
         add_flag(&f, knob_key[KNOB_PARTS], "%d", c->parts);
     add_overlap(&f, s, c);
     add_order(&f, s, c);
-    add_flag(&f, SHARD, "%s", truth(c->zero > 0));
+    if (c->zero || !config_by_flag(s->o.cfg, knob_key[KNOB_ZERO]))
+        add_flag(&f, SHARD, "%s", truth(c->zero > 0));
     if (c->zero)
         add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);
     else if (config_given(s->o.cfg, knob_key[KNOB_ZERO]))
@@ -137,7 +145,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     else if (only_file_says(s, knob_key[KNOB_SHARD]))
         add_list(&f, knob_key[KNOB_SHARD], "[]");
     if (c->layers == LAYERS_BALANCED) add_layers(&f, s, c);
-    if (c->layers != LAYERS_GIVEN) add_even_layers(&f, s, c->layers == LAYERS_EVEN);
+    add_even_layers(&f, s, c->layers == LAYERS_EVEN);
     if (s->fixed[KNOB_RECOMPUTE] < 0) add_recompute(&f, s, c);
     if (config_given(s->o.cfg, METHOD)) add_flag(&f, METHOD, "block");
     for (int i = 0, own = f.n; i < s->o.nflags; i++)

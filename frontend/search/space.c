@@ -65,16 +65,28 @@ int64_t knob_value(const Config *cfg, Knob k) {
     }
 }
 
+/* Layers of stages; what says nothing of them, as the flags of an answer may, passes. */
+static void refuse_layers(const Config *cfg) {
+    const IntTable *offset = &cfg->parallel_config_offset;
+    const struct {
+        const char *key;
+        bool says;
+    } way[] = {{PC "offset",
+                offset->rows * offset->columns > 1 || (offset->rows && offset->items[0])},
+               {PC "num_layers_in_first_pipeline_stage",
+                cfg->parallel_config_num_layers_in_first_pipeline_stage >= 0},
+               {PC "num_layers_in_last_pipeline_stage",
+                cfg->parallel_config_num_layers_in_last_pipeline_stage >= 0}};
+    for (int i = 0; i < ARRAY_LEN(way); i++)
+        if (way[i].says && config_by_flag(cfg, way[i].key))
+            config_refuse(cfg, way[i].key, NULL, PC "num_layer_list",
+                          "a search takes layers of stages as num_layer_list");
+}
+
 /* Keys that say something that pieces cannot. */
 static void refuse_flags(const Config *cfg) {
-    static const char *const key[] = {PC "offset",
-                                      PC "num_layers_in_first_pipeline_stage",
-                                      PC "num_layers_in_last_pipeline_stage"};
     const char *schedule = cfg->parallel_pipeline_config_pipeline_scheduler;
-    for (int i = 0; i < ARRAY_LEN(key); i++)
-        if (config_by_flag(cfg, key[i]))
-            config_refuse(cfg, key[i], NULL, PC "num_layer_list",
-                          "a search takes layers of stages as num_layer_list");
+    refuse_layers(cfg);
     if (config_by_flag(cfg, knob_key[KNOB_SCHEDULE]) && schedule_number(schedule) < 0)
         config_refuse(cfg, knob_key[KNOB_SCHEDULE], NULL,
                       "1f1b, or another one by its name",
@@ -120,11 +132,12 @@ static void fix_recompute(Search *s) {
     s->nremade = l->n;
 }
 
+/* An empty one: evenly. */
 static void take_list(Search *s) {
     const IntTable *list = &s->o.cfg->parallel_config_num_layer_list;
     int64_t all = 0;
     for (int i = 0; i < list->rows * list->columns; i++) all += list->items[i];
-    if (all != s->layers)
+    if (list->rows && all != s->layers)
         config_refuse(s->o.cfg, knob_key[KNOB_LAYERS], NULL,
                       "a row for each chunk, a column for each stage",
                       "the list has %lld layers, the model %lld", (long long)all,
@@ -241,10 +254,10 @@ static void see(Walk *w) {
 
 static void each_layers(Walk *w) {
     const IntTable *list = &w->s->list;
-    bool fixed = w->s->fixed[KNOB_LAYERS] >= 0;
-    if (fixed && (list->columns != w->c.pp || list->rows != w->c.chunks)) return;
+    bool fixed = w->s->fixed[KNOB_LAYERS] >= 0, given = list->rows > 0;
+    if (given && (list->columns != w->c.pp || list->rows != w->c.chunks)) return;
     if (w->s->nremade && w->s->nremade != w->c.pp * w->c.chunks) return;
-    w->c.layers = fixed ? LAYERS_GIVEN : LAYERS_EVEN;
+    w->c.layers = given ? LAYERS_GIVEN : LAYERS_EVEN;
     see(w);
     if (fixed || !w->balances) return;
     w->c.layers = LAYERS_BALANCED;

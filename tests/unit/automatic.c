@@ -2,6 +2,7 @@
 #include "frontend/search/automatic.h"
 #include "command.h"
 #include "frontend/config/config_state.h"
+#include "frontend/model/stage_layers.h"
 #include "frontend/search/search.h"
 
 static const char yaml[] =
@@ -180,6 +181,47 @@ TEST(a_run_keeps_its_strategy) {
         arena_free(mem);
     }
     EXPECT(inside);
+}
+
+static char *layers_file(const char *name, const char *more) {
+    char *path = temp(name);
+    write_text(
+        path, arena_printf(arena_new(),
+                           "model: {model_config: {type: GPT2Config, vocab_size: "
+                           "64, seq_length: 64, hidden_size: 64, num_layers: 9, "
+                           "num_heads: 4}}\n"
+                           "parallel: {parallel_mode: 2}\n"
+                           "parallel_config: {pipeline_stage: 4, micro_batch_num: 8%s}\n",
+                           more));
+    return path;
+}
+
+/* What the file says of them in another way, in the run or later, does not go beside its list. */
+TEST(layers_of_stages_are_kept) {
+    static const char *const says[] = {"", ", num_layers_in_first_pipeline_stage: 1",
+                                       ", num_layers_in_last_pipeline_stage: 3",
+                                       ", offset: [1, 0, 0, 0]"};
+    for (int i = 0; i < ARRAY_LEN(says) * ARRAY_LEN(says); i++) {
+        Arena *mem = arena_new();
+        const char *first = says[i % ARRAY_LEN(says)], *then = says[i / ARRAY_LEN(says)];
+        test_at("%s, then %s", first, then);
+        char *flag[] = {"--parallel_config.pipeline_stage=4",
+                        arena_printf(mem, "--context.machine=%s", machine("a100"))};
+        ConfigWords w = {layers_file("first.yaml", first), 2, flag};
+        const char *said;
+        ConfigWords found = automatic_words(mem, &w, 4, 0, &said);
+        Config *run = config_load(mem, found.path, found.nflags, found.flag);
+        EXPECT_INT(stage_layers_of_config(run).list.columns, 4);
+        Text out = text_new(mem);
+        config_print(run, &out);
+        write_text(temp("config.yaml"), out.s);
+        w.path = layers_file("later.yaml", then);
+        ConfigWords on = automatic_words_of(mem, &w, temp("config.yaml"));
+        Config *cfg = config_load(mem, on.path, on.nflags, on.flag);
+        EXPECT_INT(stage_layers_of_config(cfg).list.columns, 4);
+        for (int k = 0; k < KNOBS; k++) same_value(run, cfg, knob_key[k]);
+        arena_free(mem);
+    }
 }
 
 /* The user's flags belong to the file: what it cannot do without is not asked of it alone. */

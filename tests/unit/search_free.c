@@ -1,6 +1,7 @@
 /* Tests of what a search takes from a file and from flags: keys of a file are free, flags are kept,
  * and what is left out is told with its own reason. */
 #include "command.h"
+#include "frontend/search/search.h"
 
 static const char model[] =
     "model:\n"
@@ -156,4 +157,108 @@ TEST(the_order_of_an_answer_is_kept) {
     SEARCH(file(16, 2, ""), "4", "--parallel_config.pipeline_stage=2", "--json");
     worked();
     EXPECT_PART(printed, "\"--parallel_config.rank_order=tp-cp-dp-pp\"");
+}
+
+/* ---- the flags of an answer ---- */
+
+static SearchResult result_of(Arena *mem, char *path, int nflags, char **flag) {
+    SearchOptions o = search_options(mem, path, nflags, flag, 4);
+    SearchResult r = search_run(mem, &o);
+    EXPECT(r.ntop > 0);
+    return r;
+}
+
+static bool has_flag(const Verified *v, const char *flag) {
+    for (int i = 0; i < v->nflags; i++)
+        if (!strcmp(v->flag[i], flag)) return true;
+    return false;
+}
+
+/* The best of 4 ranks with these words, and with a machine; its flags give it again. */
+static Verified best_of_words(Arena *mem, char *path, const char *words) {
+    char *flag[8] = {
+        arena_printf(mem, "--context.machine=%s/../machines/a100.yaml", tests_dir())};
+    int n = 1;
+    char *rest = arena_strdup(mem, words);
+    for (char *w = strtok(rest, " "); w; w = strtok(NULL, " "))
+        flag[n++] = arena_printf(mem, "--%s", w);
+    Verified best = result_of(mem, path, n, flag).top[0];
+    Verified again = result_of(mem, path, best.nflags, best.flag).top[0];
+    EXPECT(again.seconds == best.seconds && again.bytes == best.bytes);
+    EXPECT_INT(again.nflags, best.nflags);
+    for (int i = 0; i < best.nflags; i++) EXPECT(has_flag(&again, best.flag[i]));
+    return best;
+}
+
+#define PC   "parallel_config."
+#define ZERO "parallel.parallel_optimizer_config."
+
+static char *nine_layers(const char *more) {
+    char *path = temp("nine.yaml");
+    write_text(path, arena_printf(arena_new(),
+                                  "model: {model_config: {type: GPT2Config, vocab_size: "
+                                  "64, seq_length: 64, hidden_size: 64, num_layers: 9, "
+                                  "num_heads: 4}}\n"
+                                  "parallel_config: {micro_batch_num: 8%s}\n",
+                                  more));
+    return path;
+}
+
+TEST(layers_of_stages_in_a_file_are_free) {
+    static const struct {
+        const char *file, *words;
+        int ways; /* LAYERS_ of the best */
+    } c[] = {
+        {"num_layer_list: [3, 2, 2, 2]", PC "pipeline_stage=1", LAYERS_EVEN},
+        {"num_layer_list: [3, 2, 2, 2]", PC "pipeline_stage=4", LAYERS_BALANCED},
+        {"num_layer_list: [3, 2, 2, 2]", PC "pipeline_stage=4 " PC "num_layer_list=[]",
+         LAYERS_EVEN},
+        {"offset: [0, 0, 1, 0]", PC "pipeline_stage=1", LAYERS_EVEN},
+        {"offset: [0, 0, 1, 0]", PC "pipeline_stage=4", LAYERS_BALANCED},
+        {"offset: [0, 0, 1, 0]", PC "pipeline_stage=4 " PC "offset=0", LAYERS_BALANCED},
+        {"offset: [0, 0, 1, 0]", PC "pipeline_stage=4 " PC "offset=[]", LAYERS_BALANCED},
+        {"num_layers_in_first_pipeline_stage: 1", PC "pipeline_stage=1", LAYERS_EVEN},
+        {"num_layers_in_first_pipeline_stage: 1, num_layers_in_last_pipeline_stage: 2",
+         PC "pipeline_stage=4", LAYERS_BALANCED},
+        {"num_layers_in_last_pipeline_stage: 1",
+         PC "pipeline_stage=4 " PC "num_layers_in_last_pipeline_stage=-1",
+         LAYERS_BALANCED}};
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        Arena *mem = arena_new();
+        test_at("%s with %s", c[i].file, c[i].words);
+        char *path = nine_layers(arena_printf(mem, ", pipeline_stage: 4, %s", c[i].file));
+        EXPECT_INT(best_of_words(mem, path, c[i].words).c.layers, c[i].ways);
+        arena_free(mem);
+    }
+    static char *const says[] = {PC "offset=1", PC "offset=[0,1]",
+                                 PC "num_layers_in_first_pipeline_stage=0",
+                                 PC "num_layers_in_last_pipeline_stage=2"};
+    for (int i = 0; i < ARRAY_LEN(says); i++) {
+        SEARCH(nine_layers(""), "4", arena_printf(arena_new(), "--%s", says[i]));
+        refused(EXIT_CONFIG, "a search takes layers of stages as num_layer_list");
+    }
+}
+
+TEST(flags_without_effect_stay) {
+    static const struct {
+        const char *words, *stays;
+    } c[] = {
+        {PC "sequence_parallel=True " PC "data_parallel=4", PC "sequence_parallel=True"},
+        {PC "vocab_emb_dp=False " PC "data_parallel=4", PC "vocab_emb_dp=False"},
+        {PC "optimizer_shard=True " PC "model_parallel=4", PC "optimizer_shard=True"},
+        {PC "optimizer_shard=True " PC "pipeline_stage=4", PC "optimizer_shard=True"},
+        {ZERO "optimizer_level=level3 " PC "model_parallel=4",
+         ZERO "optimizer_level=level3"},
+        {ZERO "optimizer_level=level3 " PC "data_parallel=4",
+         ZERO "optimizer_level=level3"},
+        {PC "pp_interleave_num=1 " PC "pipeline_stage=1", PC "pp_interleave_num=1"},
+        {PC "sequence_parallel=null " PC "data_parallel=4", PC "sequence_parallel=False"},
+    };
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        Arena *mem = arena_new();
+        test_at("%s", c[i].words);
+        Verified v = best_of_words(mem, nine_layers(""), c[i].words);
+        EXPECT(has_flag(&v, arena_printf(mem, "--%s", c[i].stays)));
+        arena_free(mem);
+    }
 }
