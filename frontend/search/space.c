@@ -276,15 +276,24 @@ static bool worth_trying(const Search *s, int schedule) {
     return s->fixed[KNOB_SCHEDULE] >= 0 || !schedule_kind_at(schedule)->all_forward;
 }
 
+/* Their number is given. */
+static bool fixes_chunks(const Search *s) {
+    return s->list.rows > 0 || s->fixed[KNOB_CHUNKS] >= 0;
+}
+
+/* Chunks of all stages at most; each has a layer. */
+static int64_t most_chunks(const Search *s) {
+    return fixes_chunks(s) ? s->layers : MIN(s->layers, SEARCH_CHUNKS);
+}
+
 /* Several chunks a stage have equal layers; where the layers cannot be split so, two are tried. */
 static bool chunks_worth_trying(const Search *s, const Choice *c, int chunks) {
     const char *name = schedule_name_at(c->schedule);
     bool equal = false; /* some number of chunks splits them so */
     if (!schedule_fits(name, c->pp, chunks, c->micro)) return false;
-    if (chunks == 1 || s->fixed[KNOB_LAYERS] >= 0 || s->fixed[KNOB_CHUNKS] >= 0)
-        return true;
+    if (chunks == 1 || fixes_chunks(s)) return true;
     if (s->layers % ((int64_t)chunks * c->pp) == 0) return true;
-    for (int v = 2; v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++)
+    for (int v = 2; v * c->pp <= most_chunks(s); v++)
         equal |= s->layers % ((int64_t)v * c->pp) == 0 &&
                  schedule_fits(name, c->pp, v, c->micro);
     return chunks == 2 && !equal;
@@ -302,7 +311,7 @@ static void each_schedule(Walk *w) {
     for (int k = 0; schedule_name_at(k); k++) {
         if (!may(s, KNOB_SCHEDULE, k) || !worth_trying(s, k)) continue;
         c->schedule = k;
-        for (int v = 1; v == 1 || v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++) {
+        for (int v = 1; v == 1 || v * c->pp <= most_chunks(s); v++) {
             if (!may(s, KNOB_CHUNKS, v) || !chunks_worth_trying(s, c, v)) continue;
             c->chunks = v;
             each_zero(w);

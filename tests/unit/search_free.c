@@ -262,3 +262,26 @@ TEST(flags_without_effect_stay) {
         arena_free(mem);
     }
 }
+
+/* More than are tried without asking. */
+TEST_LABEL_OF(as_many_chunks_as_are_asked_for, RELEASED);
+TEST(as_many_chunks_as_are_asked_for) {
+    static const struct {
+        const char *words;
+        int chunks;
+    } c[] = {{PC "pipeline_stage=4 " PC "pp_interleave_num=9", 9},
+             {PC "pipeline_stage=2 " PC "pp_interleave_num=18", 18},
+             {PC "num_layer_list=[[2,1,1,1],[1,1,1,1],[1,1,1,1],[1,1,1,1],[1,1,1,1],[1,1,"
+                 "1,1],[1,1,1,1],[1,1,1,1],[1,1,1,1]]",
+              9}};
+    Arena *mem = arena_new();
+    EXPECT(9 * 4 > SEARCH_CHUNKS);
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        const char *words = arena_printf(
+            mem, "%s model.model_config.num_layers=37 " PC "micro_batch_num=8",
+            c[i].words);
+        test_at("%s", words);
+        EXPECT_INT(best_of_words(mem, nine_layers(""), words).c.chunks, c[i].chunks);
+    }
+    arena_free(mem);
+}
