@@ -77,7 +77,7 @@ static int measure(Arena *mem, const Options *o, const char *path) {
                      .quick = option_given(o, "--quick"),
                      .began = clock_seconds()};
     int cores = comm_cores();
-    c.threads = MAX(1, cores / comm_local_size());
+    c.threads = rt_threads_left(MAX(1, cores / comm_local_size()));
     c.seconds = c.quick ? 1e-3 : 0.02;
     rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);

@@ -1,6 +1,7 @@
 /* launch_plan.c - the line for mpirun: where ranks go, and which environment they get. */
 #include "frontend/launch/launch.h"
 #include "frontend/launch/launch_parts.h"
+#include "runtime/core/rt.h"
 #include <stdarg.h>
 
 enum { WORD_MAX_BYTES = 128 << 10 }; /* of a command: Linux takes no longer one */
@@ -40,7 +41,7 @@ static const char *decimal(Planner *l, int n) {
  * they are. */
 static int plan_threads(Planner *l, const LaunchOptions *o, const ThisHost *m,
                         const Placement *p) {
-    int threads = o->threads ? o->threads : MAX(1, m->cores / p->most);
+    int threads = o->threads ? o->threads : rt_threads_left(MAX(1, m->cores / p->most));
     bool known = !p->host || !o->threads;
     if (known && (int64_t)threads * p->most > m->cores)
         l->plan->warning = arena_printf(

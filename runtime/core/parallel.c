@@ -62,6 +62,11 @@ void rt_share_host(int threads, bool same_cores) {
     shares_cores = same_cores;
 }
 
+int rt_threads_left(int n) {
+    return n > 1 && omp_get_max_active_levels() < 1 ? 1 : MIN(n, omp_get_thread_limit());
+}
+
+/* OMP_NUM_THREADS is OpenMP's, whose own limits hold for it. */
 int rt_threads_asked(void) {
     static const char *const names[] = {"STATOR_THREADS", "OMP_NUM_THREADS"};
     for (int i = 0; i < ARRAY_LEN(names); i++) {
@@ -70,7 +75,8 @@ int rt_threads_asked(void) {
         if (!set || !*set) continue;
         long n = strtol(set, &end, 10);
         bool whole = end != set && (!*end || (i && *end == ','));
-        if (whole && n >= 1 && n <= RT_THREADS_MOST) return (int)n;
+        if (whole && n >= 1 && n <= RT_THREADS_MOST)
+            return i ? rt_threads_left((int)n) : (int)n;
         if (i == 0)
             fail(EXIT_CONFIG, "STATOR_THREADS=%.100s: write a number from 1 to %d", set,
                  RT_THREADS_MOST);
@@ -81,22 +87,26 @@ int rt_threads_asked(void) {
 /* Of a process that asks for no number: its share of the host, or a thread a core. */
 static int default_threads(void) {
     int asked = rt_threads_asked();
-    return asked ? asked : share_threads ? share_threads : rt_cores();
+    return asked ? asked : rt_threads_left(share_threads ? share_threads : rt_cores());
 }
 
 /* Each thread on a core of its own: two on one core wait for each other at every barrier,
- * a time slice each. STATOR_BIND=off leaves them to the system. */
-static void bind_threads(int threads) {
+ * a time slice each. STATOR_BIND=off leaves them to the system. Returns how many there are. */
+static int bind_threads(int threads) {
+    int team = 0;
     const char *off = getenv("STATOR_BIND");
     bool bind = threads > 1 && threads <= rt_cores() && !shares_cores &&
                 !(off && !strcmp(off, "off"));
 #pragma omp parallel num_threads(threads)
     {
+#pragma omp single
+        team = omp_get_num_threads();
         if (bind)
             bind_thread(omp_get_thread_num());
         else
             rt_unbind_thread();
     }
+    return team;
 }
 
 int rt_threads(void) {
@@ -151,10 +161,20 @@ void rt_count_threads(int threads) {
     omp_set_num_threads(thread_count);
 }
 
+/* Kernels are made for a number of threads: fewer would leave parts of a result out. */
+static void refuse_smaller(int team, int threads) {
+    bool levels = omp_get_max_active_levels() < 1;
+    if (team < threads)
+        fail(EXIT_CONFIG,
+             "OpenMP gives %d of %d threads: unset %s, or use %d (context.threads, "
+             "STATOR_THREADS)",
+             team, threads, levels ? "OMP_MAX_ACTIVE_LEVELS" : "OMP_THREAD_LIMIT", team);
+}
+
 void rt_set_threads(int threads) {
     rt_count_threads(threads);
     refuse_unavailable(thread_count);
-    bind_threads(thread_count);
+    refuse_smaller(bind_threads(thread_count), thread_count);
 }
 
 bool rt_bind_warning(char *out, size_t size) {

@@ -40,8 +40,8 @@ int64_t rt_collective_bytes(int64_t n);
  * STATOR_THREADS when that is set (EXIT_CONFIG when it is no number of threads), else
  * OMP_NUM_THREADS, else the share of rt_share_host or the cores that this process may
  * use. Two or more are bound, each to a core of its own, when there are enough cores that
- * no other rank runs on (unless STATOR_BIND=off). More than 32 a core, or than the system
- * gives, fail with EXIT_CONFIG and EXIT_MEMORY. Call it from the main thread, outside of
+ * no other rank runs on (unless STATOR_BIND=off). More than 32 a core or than OpenMP gives
+ * fail with EXIT_CONFIG, more than the system gives with EXIT_MEMORY. Call it from the main thread, outside of
  * rt_parallel. */
 void rt_set_threads(int threads);
 /* The same number, of which none is started yet: for what only asks how many there are. Fails
@@ -51,6 +51,8 @@ int rt_threads(void);
 /* What STATOR_THREADS, or else the first number of OMP_NUM_THREADS, asks for; 0: neither
  * does. Fails as rt_set_threads does. */
 int rt_threads_asked(void);
+/* Of n threads that nobody asked for, what OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS leave. */
+int rt_threads_left(int n);
 enum { RT_THREADS_MOST = 4096 };
 /* Other ranks of a run are on this host: threads of each, unless something else is said;
  * do they run on the same cores? */

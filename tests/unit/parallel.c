@@ -4,6 +4,7 @@
 #include "../test.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
+#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -155,11 +156,26 @@ TEST(nested_calls_run_inline) {
     expect_split(10, 4); /* and the state is left again */
 }
 
+/* Kernels for more threads than there are would leave parts of their results out. */
 TEST(fewer_threads_than_asked_for) {
     /* libgomp reads the limit when it is loaded */
     if (!getenv("OMP_THREAD_LIMIT")) test_again("OMP_THREAD_LIMIT", "2");
-    rt_set_threads(5);
-    for (int64_t n = 0; n < 30; n++) expect_split(n, 5);
+    for (int n = 3; n < 6; n++)
+        EXPECT_FAIL(rt_set_threads(n), EXIT_CONFIG, "OMP_THREAD_LIMIT, or use 2");
+    for (int64_t n = 0; n < 30; n++) expect_split(n, 5); /* every part still runs */
+    rt_set_threads(2);
+    for (int64_t n = 0; n < 30; n++) expect_split(n, 2);
+    rt_count_threads(5); /* none is started */
+    setenv("OMP_NUM_THREADS", "4", 1);
+    rt_set_threads(0);
+    EXPECT_INT(rt_threads(), 2);
+    setenv("STATOR_THREADS", "3", 1);
+    EXPECT_FAIL(rt_set_threads(0), EXIT_CONFIG, "OpenMP gives 2 of 3 threads");
+    unsetenv("STATOR_THREADS");
+    omp_set_max_active_levels(0);
+    EXPECT_FAIL(rt_set_threads(2), EXIT_CONFIG, "OMP_MAX_ACTIVE_LEVELS, or use 1");
+    rt_set_threads(0);
+    EXPECT_INT(rt_threads(), 1);
 }
 
 TEST(all_cores) {

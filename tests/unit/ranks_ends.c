@@ -195,6 +195,8 @@ TEST(threads_of_plain_mpirun) {
     EXPECT_INT(threads_under(""), MAX(1, cores / 2));
     EXPECT_INT(threads_under("-x OMP_NUM_THREADS=3,1"), 3);
     EXPECT_INT(threads_under("-x OMP_NUM_THREADS=3 -x STATOR_THREADS=2"), 2);
+    EXPECT_INT(threads_under("-x OMP_NUM_THREADS=3 -x OMP_THREAD_LIMIT=2"), 2);
+    EXPECT_INT(threads_under("-x OMP_THREAD_LIMIT=1"), 1);
 }
 
 TEST(a_number_of_threads_that_is_none) {

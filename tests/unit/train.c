@@ -76,6 +76,30 @@ TEST_LIMIT(golden_on_one_thread, 120) {
     check_golden("llama_tiny", "--context.threads 1");
 }
 
+/* OpenMP reads its limits when a process starts. A number of threads that nobody gave follows
+ * them, one that was given is refused: of other threads than kernels are made for, losses would
+ * be wrong. */
+TEST_LIMIT(limits_of_openmp, 180) {
+    static const char *const limit[] = {"OMP_THREAD_LIMIT", "OMP_MAX_ACTIVE_LEVELS"};
+    const char *config = runs_small_config(4, 4), *one = in_temp("one");
+    unsetenv("STATOR_THREADS");
+    RUN_EXPECT(0, runs_words(config, one, "--context.threads 1"));
+    for (int i = 0; i < ARRAY_LEN(limit); i++) {
+        const char *run = in_temp(limit[i]);
+        setenv(limit[i], i ? "0" : "1", 1);
+        RUN_EXPECT(EXIT_CONFIG, runs_words(config, run, "--context.threads 2"));
+        SAID_EXPECT(arena_printf(mem(), "OpenMP gives 1 of 2 threads: unset %s, or use 1",
+                                 limit[i]));
+        RUN_EXPECT(0, runs_words(config, run, ""));
+        runs_expect_same_losses(one, run, 4);
+        RUN_EXPECT(EXIT_CONFIG,
+                   arena_printf(mem(), "eval %s --data %s --context.threads 2", run,
+                                runs_text()));
+        SAID_EXPECT(limit[i]);
+        unsetenv(limit[i]);
+    }
+}
+
 /* ---- a small run of its own ---- */
 
 TEST_LIMIT(run_folder_and_learning, 120) {
