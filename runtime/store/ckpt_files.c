@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "runtime/store/ckpt_files.h"
 #include "base/json.h"
+#include "runtime/store/ckpt_stream.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -124,8 +125,8 @@ const char *manifest_sizes(Arena *mem, const char *folder, const Manifest *m) {
     for (int i = 0; i < m->nfiles; i++) {
         struct stat st;
         const CkptFile *f = &m->file[i];
-        if (stat(path_join(mem, folder, f->name), &st) != 0)
-            return arena_printf(mem, "%s: %s", f->name, strerror(errno));
+        const char *path = path_join(mem, folder, f->name);
+        if (stat(path, &st) != 0) return ckpt_damage(mem, path, errno);
         if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
             return arena_printf(mem, "%s has %lld bytes, not the %llu that were saved",
                                 f->name, (long long)st.st_size,
@@ -135,18 +136,19 @@ const char *manifest_sizes(Arena *mem, const char *folder, const Manifest *m) {
 }
 
 const char *manifest_fetch(Arena *mem, const char *folder, const char **text) {
-    const char *path = path_join(mem, folder, CKPT_MANIFEST);
-    Catch c;
-    size_t n;
-    if (!file_exists(path)) return "manifest.json is missing";
-    if (CATCH(c)) {
-        *text = file_read(mem, path, MAX_MANIFEST, &n, EXIT_CHECKPOINT);
-        if (!sealed(*text, n) || strlen(*text) != n)
-            fail(EXIT_CHECKPOINT, "its own checksum differs");
-        catch_end(&c);
-        return NULL;
-    }
-    return arena_printf(mem, "manifest.json: %.1000s", catch_text(&c));
+    const CkptFile file = {.name = CKPT_MANIFEST};
+    CkptStream s;
+    struct stat st;
+    const char *wrong = stream_open(&s, mem, folder, &file, false);
+    if (wrong) return wrong;
+    bool regular = fstat(s.fd, &st) == 0 && S_ISREG(st.st_mode);
+    size_t n = regular && st.st_size <= MAX_MANIFEST ? (size_t)st.st_size : 0;
+    char *all = arena_alloc(mem, n + 1);
+    wrong = stream_pull(&s, all, n);
+    stream_close(&s);
+    *text = all;
+    if (wrong || (sealed(all, n) && strlen(all) == n)) return wrong;
+    return CKPT_MANIFEST ": its own checksum differs";
 }
 
 const char *manifest_parse(Arena *mem, const char *text, Manifest *m) {

@@ -38,7 +38,8 @@ CkptFile ckpt_file(int64_t version, int kind, int rank);
 /* The text of manifest.json: the last member is the XXH3-128 of all before it. */
 Text manifest_text(Arena *mem, const Manifest *m);
 /* Reads folder/manifest.json and compares the sizes of the files (not their content).
- * NULL, or what is damaged. With a version above CKPT_VERSION only that is filled. */
+ * NULL, or what is damaged. With a version above CKPT_VERSION only that is filled. Fails as
+ * ckpt_damage does. */
 const char *manifest_read(Arena *mem, const char *folder, Manifest *m);
 /* The same in two steps: the text as it is in the file, and its content. */
 const char *manifest_fetch(Arena *mem, const char *folder, const char **text);

@@ -307,6 +307,16 @@ static int delete_one(Save *s, const char *name) {
     return error ? give_up(s, error, "delete", tmp) : 0;
 }
 
+/* One that cannot be read for the moment does not count: nothing is deleted in its favour. */
+static bool is_intact(Save *s, const char *name) {
+    Manifest m;
+    Catch c;
+    if (!CATCH(c)) return false;
+    bool intact = !manifest_read(s->mem, path_join(s->mem, s->dir, name), &m);
+    catch_end(&c);
+    return intact;
+}
+
 /* Damaged ones do not count towards `keep`; steps after this one are not touched. */
 static int delete_older(Save *s) {
     CkptEntry *e;
@@ -315,11 +325,9 @@ static int delete_older(Save *s) {
     int error = ckpt_list(s->mem, s->dir, &e, &n);
     if (error) return give_up(s, error, "list", "");
     for (int i = 0; i < n; i++) {
-        Manifest m;
         if (e[i].tmp || e[i].step > s->manifest.step) continue;
         if (intact < s->what->keep) {
-            const char *folder = path_join(s->mem, s->dir, e[i].name);
-            intact += e[i].step == s->manifest.step || !manifest_read(s->mem, folder, &m);
+            intact += e[i].step == s->manifest.step || is_intact(s, e[i].name);
             continue;
         }
         int failed = e[i].step == s->what->spare ? 0 : delete_one(s, e[i].name);

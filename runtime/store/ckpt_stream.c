@@ -18,18 +18,23 @@ static XXH3_state_t *aligned_state(Arena *mem) {
     return (XXH3_state_t *)(round_up((int64_t)at, ALIGN));
 }
 
-/* Errors that say nothing of what is in the file: who took it for damaged would go on without it. */
-static const char *why_not(const CkptStream *s, int error) {
+const char *ckpt_damage(Arena *mem, const char *path, int error) {
     static const int passing[] = {EACCES, EPERM,  ESTALE, ETIMEDOUT,
-                                  EMFILE, ENFILE, ENOMEM};
+                                  EIO,    EMFILE, ENFILE, ENOMEM};
     for (int i = 0; i < ARRAY_LEN(passing); i++)
         if (error == passing[i])
             fail(EXIT_CHECKPOINT,
                  "cannot read %s: %s; it is not taken for damaged: start again when it "
-                 "can "
-                 "be read",
-                 s->path, strerror(error));
-    return arena_printf(s->mem, "%s: %s", s->file->name, strerror(error));
+                 "can be read, or move its checkpoint away",
+                 path, strerror(error));
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return error == ENOENT || error == ENOTDIR
+               ? arena_printf(mem, "%s is missing", name)
+               : arena_printf(mem, "%s: %s", name, strerror(error));
+}
+
+static const char *why_not(const CkptStream *s, int error) {
+    return ckpt_damage(s->mem, s->path, error);
 }
 
 const char *stream_open(CkptStream *s, Arena *mem, const char *folder,
@@ -91,8 +96,7 @@ const char *stream_seek(CkptStream *s, uint64_t at) {
     if (at >= s->at && (s->verify || at - s->at <= s->have - s->used))
         return stream_pull(s, NULL, at - s->at);
     check(!s->verify);
-    if (lseek(s->fd, (off_t)at, SEEK_SET) < 0)
-        return arena_printf(s->mem, "%s: %s", s->file->name, strerror(errno));
+    if (lseek(s->fd, (off_t)at, SEEK_SET) < 0) return why_not(s, errno);
     s->used = s->have = 0;
     s->at = at;
     return NULL;

@@ -18,6 +18,11 @@ typedef struct CkptStream {
     void *hash; /* of the bytes read, when verifying */
 } CkptStream;
 
+/* What is said of a file of a checkpoint that gives this error, in mem. Fails with
+ * EXIT_CHECKPOINT for an error that says nothing of what is in the file: who took it for damaged
+ * would go on without it, and write over it. */
+const char *ckpt_damage(Arena *mem, const char *path, int error);
+
 /* Opens a file of the manifest, at its first byte; what is read is in mem. stream_close closes it,
  * also after another function here, or this one, has returned what is wrong. */
 const char *stream_open(CkptStream *s, Arena *mem, const char *folder,

@@ -284,21 +284,47 @@ TEST(truncated_and_missing) {
                 "step_00000001: model.safetensors has 5 bytes");
 }
 
-/* It says nothing of what is in the file, so nobody goes back to the one before. */
+/* It says nothing of what is in the file, so nobody goes back to the one before, here or when
+ * checkpoints are counted to delete the oldest. */
 TEST(a_file_that_may_not_be_read_is_not_damaged) {
     const char *dir = temp_dir();
     if (geteuid() != 0) test_skip("needs root to become somebody else");
     save_ok(dir, 1, SMALL, 0);
     save_ok(dir, 2, SMALL, 0);
-    EXPECT(chdir(dir) == 0 && chmod(".", 0755) == 0);
+    EXPECT(chdir(dir) == 0 && chmod(".", 0777) == 0);
     EXPECT(chmod("step_00000001", 0755) == 0 && chmod("step_00000002", 0755) == 0);
-    EXPECT(chmod("step_00000002/model.safetensors", 0) == 0);
-    EXPECT(seteuid(65534) == 0);
+    for (int f = 0; f < 3; f++) {
+        const char *file = in("step_00000002", files[f]);
+        EXPECT(chmod(file, 0) == 0 && seteuid(65534) == 0);
+        EXPECT_FAIL(load(".", SMALL, NULL), EXIT_CHECKPOINT,
+                    in(".", arena_printf(arena_new(),
+                                         "%s: Permission denied; it is not taken for "
+                                         "damaged",
+                                         file)));
+        EXPECT(seteuid(0) == 0 && chmod(file, 0644) == 0);
+    }
+    EXPECT(chmod("step_00000002", 0700) == 0 && seteuid(65534) == 0);
     EXPECT_FAIL(load(".", SMALL, NULL), EXIT_CHECKPOINT,
-                "step_00000002/model.safetensors: Permission denied; it is not taken for "
-                "damaged");
-    EXPECT(seteuid(0) == 0 && chmod("step_00000002/model.safetensors", 0644) == 0);
+                "manifest.json: Permission denied; it is not taken for damaged");
+    save_ok(".", 3, SMALL, 2);
+    EXPECT_STR(listing("."), "latest step_00000001 step_00000002 step_00000003 ");
+    EXPECT(seteuid(0) == 0 && rename("step_00000003", "moved") == 0);
     EXPECT_INT(load(".", SMALL, NULL), 2);
+}
+
+/* None of these is a manifest, and no later look makes one of them. */
+TEST(manifests_that_are_something_else) {
+    const char *dir = temp_dir(), *path = in(dir, "step_00000002/manifest.json");
+    save_ok(dir, 1, SMALL, 0);
+    save_ok(dir, 2, SMALL, 0);
+    EXPECT(unlink(path) == 0 && mkdir(path, 0755) == 0);
+    expect_fallback(dir, "manifest.json: its own checksum differs", 0);
+    EXPECT(rmdir(path) == 0 && symlink("manifest.json", path) == 0);
+    expect_fallback(dir, "manifest.json: Too many levels of symbolic links", 0);
+    EXPECT(unlink(path) == 0 && mkfifo(path, 0644) == 0);
+    expect_fallback(dir, "manifest.json: its own checksum differs", 0);
+    EXPECT(unlink(path) == 0 && symlink("latest/x", path) == 0);
+    expect_fallback(dir, "manifest.json is missing", 0);
 }
 
 TEST(renamed_folder) {

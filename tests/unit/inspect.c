@@ -328,7 +328,7 @@ TEST(inspect_checkpoints) {
     says(EXIT_CHECKPOINT, "  step_00000010  sound\n");
     EXPECT(unlink(model) == 0);
     inspect(dir);
-    says(EXIT_CHECKPOINT, "step_00000005: model.safetensors: No such file");
+    says(EXIT_CHECKPOINT, "step_00000005: model.safetensors is missing");
 }
 
 /* A run that trains deletes them: what is listed and then not there is not damaged. */
