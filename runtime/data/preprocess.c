@@ -33,8 +33,9 @@ typedef struct Pipeline {
     Slot *slot;
     uint64_t nslots, filled, taken, written; /* counts, under the lock */
     size_t flight_bytes;
-    bool ended, stop, interrupted;
-    int failed; /* exit code of the first failure */
+    bool ended, interrupted;
+    atomic_bool stop; /* is written under the lock, and ends waiting for a pipe */
+    int failed;       /* exit code of the first failure */
     char message[sizeof((Catch *)0)->message];
     pthread_mutex_t lock;
     pthread_cond_t changed_filled, changed_encoded, changed_written;
@@ -80,7 +81,7 @@ static Slot *slot_free(Pipeline *p) {
 
 static void read_all(Pipeline *p) {
     const PreprocessSpec *spec = p->spec;
-    text_read_stop_at(spec->reader, spec->stop);
+    text_read_stop_at(spec->reader, (TextStop){spec->stop, &p->stop});
     for (Slot *s; (s = slot_free(p));) {
         bool interrupted = spec->stop && *spec->stop;
         bool more = !interrupted && text_read_batch(spec->reader, &s->in, BATCH_BYTES);

@@ -1,7 +1,6 @@
 /* text_read.c - see text_read.h. */
 #include "runtime/data/text_read.h"
 #include "base/utf8.h"
-#include "runtime/text/text_stream.h"
 #include <errno.h>
 #include <glob.h>
 #include <sys/stat.h>
@@ -23,7 +22,7 @@ struct TextReader {
     uint64_t done_now;    /* atomic: done, and what was read of the open one */
     int at;               /* number of the open file, or of the next one */
     TextStream *stream;
-    const volatile sig_atomic_t *stop;
+    TextStop stop;
     char *chunk; /* bytes [chunk_at, have) are still to be read */
     size_t chunk_at, have;
     int64_t line; /* of what is read next, from 1 */
@@ -106,7 +105,7 @@ TextReader *text_read_open(Arena *mem, const TextSpec *spec) {
     return r;
 }
 
-void text_read_stop_at(TextReader *r, const volatile sig_atomic_t *stop) {
+void text_read_stop_at(TextReader *r, TextStop stop) {
     r->stop = stop;
 }
 

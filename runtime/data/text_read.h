@@ -4,7 +4,7 @@
 #ifndef STATOR_TEXT_READ_H
 #define STATOR_TEXT_READ_H
 #include "runtime/core/buffer.h"
-#include <signal.h>
+#include "runtime/text/text_stream.h"
 
 /* A line or document of more bytes is not read: what a document costs in memory is a
  * multiple of its size. */
@@ -55,8 +55,8 @@ typedef struct TextReader TextReader;
  * the format is to follow from a name that does not tell it. */
 TextReader *text_read_open(Arena *mem, const TextSpec *spec);
 
-/* Where *stop is not 0, waiting for a pipe ends with EXIT_DATA. */
-void text_read_stop_at(TextReader *r, const volatile sig_atomic_t *stop);
+/* From then on `stop` ends waiting for a pipe, with EXIT_DATA. */
+void text_read_stop_at(TextReader *r, TextStop stop);
 
 /* Fills the batch (cleared first) with whole records of about `bytes` in all, at least
  * one. False at the end of the last file. Blank lines of JSON are passed over. Fails with

@@ -17,7 +17,7 @@ struct TextStream {
     const char *path;
     int fd;
     Packing packing;
-    const volatile sig_atomic_t *stop;
+    TextStop stop;
     bool waits;      /* no regular file: bytes may be long in coming */
     uint64_t offset; /* of the end of what was read */
     bool file_ended;
@@ -42,7 +42,7 @@ size_t text_stream_stem(const char *path) {
     return strlen(path);
 }
 
-TextStream *text_stream_open(const char *path, const volatile sig_atomic_t *stop) {
+TextStream *text_stream_open(const char *path, TextStop stop) {
     struct stat st;
     Arena *mem = arena_new();
     TextStream *s = NEW(mem, TextStream);
@@ -84,9 +84,10 @@ uint64_t text_stream_offset(const TextStream *s) {
 /* Until there are bytes or an end. */
 static void wait_for_bytes(const TextStream *s) {
     struct pollfd p = {.fd = s->fd, .events = POLLIN};
+    const TextStop *stop = &s->stop;
     do {
-        if (s->stop && *s->stop)
-            fail(EXIT_DATA, "%s: a signal ended the wait for it", s->path);
+        if ((stop->by_signal && *stop->by_signal) || (stop->by_work && *stop->by_work))
+            fail(EXIT_DATA, "%s: it is not waited for any more", s->path);
     } while (poll(&p, 1, WAIT_MILLISECONDS) <= 0);
 }
 

@@ -4,12 +4,20 @@
 #define STATOR_TEXT_STREAM_H
 #include "base/base.h"
 #include <signal.h>
+#include <stdatomic.h>
 
 typedef struct TextStream TextStream;
 
-/* What is no regular file, a named pipe say, is waited for; *stop (may be NULL) not 0 ends
- * that, with EXIT_DATA. Fails with it too when the file cannot be opened. */
-TextStream *text_stream_open(const char *path, const volatile sig_atomic_t *stop);
+/* What ends waiting, once it is not 0: a signal, and the end of the work in another thread. Each
+ * may be NULL. */
+typedef struct TextStop {
+    const volatile sig_atomic_t *by_signal;
+    const atomic_bool *by_work;
+} TextStop;
+
+/* What is no regular file, a named pipe say, is waited for until `stop`, which fails with
+ * EXIT_DATA. Fails with it too when the file cannot be opened. */
+TextStream *text_stream_open(const char *path, TextStop stop);
 /* Up to `size` bytes to out; 0 is the end. Fails with EXIT_DATA for a read error and for
  * damaged or truncated compressed data, naming the offset in the file. */
 size_t text_stream_read(TextStream *s, void *out, size_t size);

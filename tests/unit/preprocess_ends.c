@@ -143,3 +143,30 @@ TEST(preprocess_stopped_while_it_waits) {
         if (writer) close(fd);
     }
 }
+
+/* Who waits for more of a pipe is not waited for when the work has failed: the message comes at
+ * once, whatever is packed and however many keys are read. */
+TEST(preprocess_fails_while_it_waits) {
+    static const char *const ends[] = {".jsonl", ".jsonl.gz"};
+    for (int packed = 0; packed < 2; packed++) {
+        char *pipe = temp(cat("pipe", ends[packed])), *p = temp("p");
+        EXPECT(mkfifo(pipe, 0600) == 0);
+        const char *lines =
+            "i=0; while [ $i -lt 7000 ]; do echo not json $i; i=$((i+1)); done";
+        pid_t writer = fork();
+        if (writer == 0) {
+            execl("/bin/sh", "sh", "-c",
+                  arena_printf(arena_new(), "exec >%s; { %s; } | %s; exec sleep 100",
+                               pipe, lines, packed ? "gzip" : "cat"),
+                  NULL);
+            _exit(126);
+        }
+        double begun = clock_seconds();
+        RUN("--input", pipe, "--output-prefix", p, BYTES, "--workers", "3");
+        refused(EXIT_DATA, "that is broken line 101, and --max-bad-lines is 100");
+        EXPECT(clock_seconds() - begun < 30);
+        nothing_left(p);
+        kill(writer, SIGKILL);
+        EXPECT(waitpid(writer, NULL, 0) == writer);
+    }
+}
