@@ -153,15 +153,37 @@ static void say_end(const Run *r) {
 }
 
 /* The tokenizer goes with the pairs, so that a run on them has it. */
-static void keep_tokenizer(const Run *r, const Tokenizer *t) {
+
+static const char *tokenizer_dir(const Run *r, int k) {
+    return data_tokenizer_dir(r->o->mem, indexed_write_prefix(r->writer[k]));
+}
+
+static const char *tokenizer_tmp(const Run *r, int k) {
+    return arena_printf(r->o->mem, "%s.tmp", tokenizer_dir(r, k));
+}
+
+static void remove_tokenizer(const char *dir) {
+    tokenizer_remove(dir);
+    rmdir(dir);
+}
+
+/* While nothing of an older pair is touched: a disk may be full. */
+static void write_tokenizers(const Run *r, const Tokenizer *t) {
+    const char *type = r->o->tokenizer.type;
+    bool none = type && !strcmp(type, "ByteTokenizer");
     for (int k = 0; k < r->o->nkey; k++) {
-        const char *dir =
-            data_tokenizer_dir(r->o->mem, indexed_write_prefix(r->writer[k]));
-        if (strcmp(r->o->tokenizer.type ? r->o->tokenizer.type : "", "ByteTokenizer") !=
-            0)
-            tokenizer_write(t, dir);
-        else
-            unlink(path_join(r->o->mem, dir, "tokenizer.json")); /* of an older pair */
+        remove_tokenizer(tokenizer_tmp(r, k)); /* what a killed process has left */
+        if (!none) tokenizer_write(t, tokenizer_tmp(r, k));
+    }
+}
+
+/* A pair is one from when its .idx has its name: until then nobody takes the tokens of one
+ * tokenizer for those of the other. */
+static void publish(const Run *r) {
+    for (int k = 0; k < r->o->nkey; k++) {
+        indexed_write_withdraw(r->writer[k]);
+        tokenizer_move(tokenizer_tmp(r, k), tokenizer_dir(r, k));
+        indexed_write_publish(r->writer[k]);
     }
 }
 
@@ -195,15 +217,18 @@ static int run_all(Run *r, const Tokenizer *t) {
         fail(EXIT_DATA, "no document in the input%s",
              r->count.bad_lines ? ", only broken lines" : "");
     for (int k = 0; k < o->nkey; k++) indexed_write_complete(r->writer[k]);
-    for (int k = 0; k < o->nkey; k++) indexed_write_publish(r->writer[k]);
-    keep_tokenizer(r, t);
+    write_tokenizers(r, t);
+    publish(r);
     say_end(r);
     return 0;
 }
 
 static void clean_up(Run *r) {
     text_read_close(r->reader);
-    for (int k = 0; k < JSON_LINE_KEYS; k++) indexed_write_close(r->writer[k]);
+    for (int k = 0; k < JSON_LINE_KEYS && r->writer[k]; k++) {
+        remove_tokenizer(tokenizer_tmp(r, k));
+        indexed_write_close(r->writer[k]);
+    }
     stop_signal_release();
 }
 

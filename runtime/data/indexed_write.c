@@ -208,11 +208,14 @@ void indexed_write_complete(IndexedWriter *w) {
     if (fsync(w->idx.fd) != 0) cannot(&w->idx, errno);
 }
 
-void indexed_write_publish(IndexedWriter *w) {
-    /* An older .idx is removed first: it must never be next to the new .bin. */
+void indexed_write_withdraw(IndexedWriter *w) {
     if (unlink(w->idx.name) != 0 && errno != ENOENT)
         fail(EXIT_DATA, "cannot replace %s: %s", w->idx.name, strerror(errno));
     sync_dir(w);
+}
+
+void indexed_write_publish(IndexedWriter *w) {
+    indexed_write_withdraw(w);
     give_name(&w->bin);
     sync_dir(w);
     give_name(&w->idx);

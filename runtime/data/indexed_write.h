@@ -34,6 +34,9 @@ void indexed_write_add(IndexedWriter *w, const IndexedPart *part);
 /* Completes both files and puts them on disk, still as .tmp: a disk can fill until here
  * and not after. Fails with EXIT_DATA. */
 void indexed_write_complete(IndexedWriter *w);
+/* Takes the .idx of an older pair away: it must never be next to the new .bin, or to what else
+ * belongs to the new pair. Fails with EXIT_DATA. */
+void indexed_write_withdraw(IndexedWriter *w);
 /* Then gives them their names; an older pair is replaced. Fails with EXIT_DATA. */
 void indexed_write_publish(IndexedWriter *w);
 /* Closes everything and removes what is not finished; nothing after publish. */

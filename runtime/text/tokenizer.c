@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "runtime/text/bpe.h"
 #include "runtime/text/bpe_load.h"
+#include <errno.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -346,6 +347,23 @@ void tokenizer_remove(const char *dir) {
     for (int i = 0; i < ARRAY_LEN(own_files); i++)
         unlink(path_join(mem, dir, own_files[i]));
     along_remove_others(NULL, 0, dir);
+    arena_free(mem);
+}
+
+static void move_file(Arena *mem, const char *from, const char *to) {
+    int error = dir_make(path_folder(mem, to));
+    if (!error && rename(from, to) != 0) error = errno;
+    if (!error) error = dir_sync_of(to);
+    if (error) fail(EXIT_DATA, "cannot rename %s to %s: %s", from, to, strerror(error));
+}
+
+void tokenizer_move(const char *from, const char *to) {
+    Arena *mem = arena_new();
+    int n;
+    const char *const *name = tokenizer_files_in(mem, from, &n);
+    tokenizer_remove(to);
+    for (int i = 0; i < n; i++)
+        move_file(mem, path_join(mem, from, name[i]), path_join(mem, to, name[i]));
     arena_free(mem);
 }
 

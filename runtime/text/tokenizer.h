@@ -120,6 +120,9 @@ Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size);
 void tokenizer_write(const Tokenizer *t, const char *dir);
 /* Removes the files of a tokenizer from a folder. */
 void tokenizer_remove(const char *dir);
+/* Moves those in folder `from` to `to`, made if missing, in place of what `to` has; where `from`
+ * has none, `to` has none either. Fails with EXIT_DATA. */
+void tokenizer_move(const char *from, const char *to);
 /* The names of the files of a tokenizer that are in a folder, *n of them, tokenizer.json first. */
 const char *const *tokenizer_files_in(Arena *mem, const char *dir, int *n);
 /* The names of the files that it writes, with commas between. */

@@ -2,9 +2,11 @@
  * is killed or stopped. */
 #define _GNU_SOURCE
 #include "preprocess.h"
+#include "runtime/text/tokenizer.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 /* Files bigger than this end in EFBIG, as a full disk ends in ENOSPC. */
@@ -169,4 +171,125 @@ TEST(preprocess_fails_while_it_waits) {
         kill(writer, SIGKILL);
         EXPECT(waitpid(writer, NULL, 0) == writer);
     }
+}
+
+/* A tokenizer of a text; its tokenizer.json. */
+static char *tokenizer_of(const char *name, const char *text, int64_t vocab) {
+    Arena *mem = arena_new();
+    TokenizerTrainer *tr = tokenizer_trainer_new(mem);
+    tokenizer_trainer_add(tr, text, strlen(text), NULL);
+    tokenizer_write(tokenizer_train(tr, vocab), temp(name));
+    return temp(cat(name, "/tokenizer.json"));
+}
+
+static const char *const beside[] = {"tokenizer.json", "tokenizer_config.json",
+                                     "chat_template.jinja"};
+
+/* What is beside p_text_document is this tokenizer's, and nothing else. */
+static bool has_tokenizer(const char *dir) {
+    for (int i = 0; i < ARRAY_LEN(beside); i++) {
+        char *a = temp(cat("p_text_document.tokenizer/", beside[i]));
+        char *b = dir ? temp(cat(cat(dir, "/"), beside[i])) : NULL;
+        bool there = b && file_exists(b);
+        size_t n, m;
+        if (file_exists(a) != there) return false;
+        if (!there) continue;
+        const char *x = get(a, &n), *y = get(b, &m);
+        if (n != m || memcmp(x, y, n)) return false;
+    }
+    return true;
+}
+
+static int calls_left = -1; /* until the process is killed; -1: it is not */
+
+static void count_call(void) {
+    if (calls_left >= 0 && calls_left-- == 0) kill(getpid(), SIGKILL);
+}
+
+/* In the place of libc's, as the two calls that change names. */
+int unlink(const char *path) {
+    count_call();
+    return (int)syscall(SYS_unlink, path);
+}
+
+int renameat(int from_dir, const char *from, int to_dir, const char *to) {
+    count_call();
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
+typedef struct Kind {
+    const char *name; /* of its folder; NULL: bytes */
+    char *input, *words[5];
+} Kind;
+
+static void make_pair(const Kind *k) {
+    RUN("--input", k->input, "--output-prefix", temp("p"), k->words[0], k->words[1]);
+}
+
+/* Of two tokenizers, and of bytes, over each other: killed before any call that changes a name,
+ * a pair that can be read has the tokenizer that made it. */
+TEST_LIMIT(preprocess_killed_while_it_replaces_a_pair, 120) {
+    Kind kind[3] = {
+        {NULL, put_text("c.jsonl", "{\"text\":\"ccc\"}\n"), {BYTES}},
+        {"one", put_text("a.jsonl", "{\"text\":\"a cat\"}\n"), {"--tokenizer-file"}},
+        {"two", put_text("b.jsonl", "{\"text\":\"dog dog dog\"}\n"), {"--tokenizer-file"}}};
+    kind[1].words[1] = tokenizer_of("one", "a cat, a cat and a cat", 262);
+    kind[2].words[1] = tokenizer_of("two", "at cat at cat at", 261);
+    put_text("one/chat_template.jinja", "{{ messages }}");
+    size_t size[3];
+    for (int k = 0; k < 3; k++) {
+        make_pair(&kind[k]);
+        worked();
+        EXPECT(has_tokenizer(kind[k].name));
+        get(temp("p_text_document.bin"), &size[k]);
+        for (int j = 0; j < k; j++)
+            EXPECT(size[j] != size[k]); /* by which they are known */
+    }
+    int killed = 0;
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++)
+            for (int calls = 0, status = from != to; status; calls++) {
+                make_pair(&kind[from]);
+                worked();
+                pid_t pid = fork();
+                if (pid == 0) {
+                    calls_left = calls;
+                    make_pair(&kind[to]);
+                    _exit(code);
+                }
+                EXPECT(waitpid(pid, &status, 0) == pid);
+                EXPECT(status == 0 || WIFSIGNALED(status));
+                killed += status != 0;
+                if (!file_exists(temp("p_text_document.idx"))) continue;
+                size_t n;
+                get(temp("p_text_document.bin"), &n);
+                bool is_new = n == size[to], is_old = n == size[from];
+                if (!(is_new && has_tokenizer(kind[to].name)) &&
+                    !(is_old && has_tokenizer(kind[from].name)))
+                    test_fail(__FILE__, __LINE__, "from %d to %d, killed before call %d",
+                              from, to, calls);
+            }
+    EXPECT(killed > 40);
+    EXPECT(!file_exists(temp("p_text_document.tokenizer.tmp")));
+}
+
+/* The disk has room for the new pair, and none for its tokenizer: the old ones stay. */
+TEST(preprocess_full_disk_at_the_tokenizer) {
+    Text many = text_new(arena_new());
+    for (int i = 0; i < 2000; i++) text_add(&many, "%d ", i * 7919);
+    char *in = put_text("in.jsonl", "{\"text\":\"a cat\"}\n");
+    char *one = tokenizer_of("one", "a cat, a cat and a cat", 262);
+    char *two = tokenizer_of("two", many.s, 1500);
+    RUN("--input", in, "--output-prefix", temp("p"), "--tokenizer-file", one);
+    worked();
+    char *was = shown(temp("p_text_document"));
+    size_t n;
+    get(one, &n);
+    limit_files(n + 1000);
+    RUN("--input", in, "--output-prefix", temp("p"), "--tokenizer-file", two);
+    refused(EXIT_DATA, "cannot write");
+    EXPECT_STR(shown(temp("p_text_document")), was);
+    EXPECT(has_tokenizer("one"));
+    EXPECT(!file_exists(temp("p_text_document.tokenizer.tmp")));
+    EXPECT(!file_exists(temp("p_text_document.bin.tmp")));
 }
