@@ -226,6 +226,8 @@ int fd_write(int fd, const void *bytes, size_t n);
 /* Room for n bytes, so that a full disk is found before anything is written; where the file
  * system cannot reserve, writing finds it. Returns 0 or an errno value. */
 int fd_reserve(int fd, uint64_t n);
+/* Syncs the open folder. Returns 0, also where the file system allows no such sync, or errno. */
+int dir_sync(int fd);
 /* Syncs the folder that what is at the path lies in, so that a power cut does not take its name.
  * Returns 0, also where file system or rights allow no such sync, or an errno value. */
 int dir_sync_of(const char *path);

@@ -83,6 +83,10 @@ int fd_reserve(int fd, uint64_t n) {
     return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
 }
 
+int dir_sync(int fd) {
+    return fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+}
+
 int dir_sync_of(const char *path) {
     char folder[4096] = ".";
     const char *slash = strrchr(path, '/');
@@ -91,7 +95,7 @@ int dir_sync_of(const char *path) {
     if (slash) memcpy(folder, path, n);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return errno == EACCES ? 0 : errno;
-    int error = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+    int error = dir_sync(fd);
     close(fd);
     return error;
 }

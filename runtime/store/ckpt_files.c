@@ -176,14 +176,14 @@ void ckpt_name(int64_t step, char name[CKPT_NAME_BYTES]) {
     snprintf(name, CKPT_NAME_BYTES, "step_%08lld", (long long)step);
 }
 
-/* Only names that ckpt_name makes, with or without .tmp, are ours. */
+/* Only names that ckpt_name makes, with or without .tmp or .old.tmp, are ours. */
 static bool parse_name(const char *name, CkptEntry *e) {
     char canonical[CKPT_NAME_BYTES];
     size_t n = strlen(name);
     if (n >= sizeof e->name || strncmp(name, "step_", 5)) return false;
     memcpy(e->name, name, n + 1);
     e->tmp = ends_with(name, ".tmp");
-    size_t end = n - (e->tmp ? 4 : 0);
+    size_t end = n - (ends_with(name, ".old.tmp") ? 8 : e->tmp ? 4 : 0);
     if (end < 13 || end > 23) return false;
     e->step = 0;
     for (size_t i = 5; i < end; i++) {

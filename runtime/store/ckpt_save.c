@@ -15,7 +15,7 @@
 typedef struct Save {
     Arena *mem;
     const char *dir;
-    char name[CKPT_NAME_BYTES], tmp[CKPT_NAME_BYTES + 4];
+    char name[CKPT_NAME_BYTES], tmp[CKPT_NAME_BYTES + 4], old[CKPT_NAME_BYTES + 8];
     char token[CKPT_NAME_BYTES]; /* file in tmp by which ranks know that they see it */
     int dir_fd, tmp_fd;
     CkptGroup group;
@@ -233,9 +233,9 @@ static int write_files(Save *s) {
         return 0;
     }
     for (int i = 0; i < s->nshards; i++) write_shard(s, &s->shard[i], &error);
-    if (!error && !is_root(s) && fsync(s->tmp_fd) != 0)
-        error = give_up(s, errno, "sync", s->tmp);
-    return error;
+    if (error || is_root(s)) return error;
+    error = dir_sync(s->tmp_fd);
+    return error ? give_up(s, error, "sync", s->tmp) : 0;
 }
 
 static void gather_files(Save *s) {
@@ -262,27 +262,40 @@ static int write_manifest(Save *s) {
         if (s->file[i].name[0]) m->file[m->nfiles++] = s->file[i];
     Text text = manifest_text(s->mem, m);
     error = shard_write_text(s->tmp_fd, CKPT_MANIFEST, &text, NULL);
-    if (!error && fsync(s->tmp_fd) != 0) error = errno;
+    if (!error) error = dir_sync(s->tmp_fd);
     return error ? give_up_file(s, error, "write", CKPT_MANIFEST) : 0;
 }
 
+static int move(const Save *s, const char *from, const char *to) {
+    return renameat(s->dir_fd, from, s->dir_fd, to) == 0 ? 0 : errno;
+}
+
+/* Where a file system cannot exchange two names, as NFS, the old one goes first: of a kill between
+ * the two the checkpoint before that step is left. */
+static int exchange(const Save *s) {
+    bool done = renameat2(s->dir_fd, s->tmp, s->dir_fd, s->name, RENAME_EXCHANGE) == 0;
+    int error = done ? 0 : errno;
+    if (error == EINVAL || error == ENOSYS) {
+        ckpt_remove(s->dir_fd, s->old);
+        error = move(s, s->name, s->old);
+        ckpt_reach("moved");
+        if (!error && (error = move(s, s->tmp, s->name))) move(s, s->old, s->name);
+    }
+    if (!error) ckpt_reach("exchanged");
+    return error;
+}
+
 /* Gives the folder its name. One of that step may be there already (saved again after
- * going back): then the two change names, and the old one is the .tmp. */
+ * going back): then the two change names, and the old one is the .tmp, or the .old.tmp. */
 static int publish(Save *s) {
     ckpt_reach("rename.before");
-    if (renameat(s->dir_fd, s->tmp, s->dir_fd, s->name) != 0) {
-        int error = errno;
-        if (error == ENOTEMPTY || error == EEXIST)
-            error = renameat2(s->dir_fd, s->tmp, s->dir_fd, s->name, RENAME_EXCHANGE) == 0
-                        ? 0
-                        : errno;
-        if (error) return give_up(s, error, "rename a complete checkpoint to", s->name);
-        ckpt_reach("exchanged");
-    }
+    int error = move(s, s->tmp, s->name);
+    if (error == ENOTEMPTY || error == EEXIST) error = exchange(s);
+    if (error) return give_up(s, error, "rename a complete checkpoint to", s->name);
     ckpt_reach("rename.after");
     s->published = true;
-    if (fsync(s->dir_fd) != 0) return give_up(s, errno, "sync the folder of", s->name);
-    return 0;
+    error = dir_sync(s->dir_fd);
+    return error ? give_up(s, error, "sync the folder of", s->name) : 0;
 }
 
 /* After this point the new checkpoint is good; errors are still told. */
@@ -362,7 +375,9 @@ static void remove_tmp(Save *s) {
     bool mine = is_root(s) && s->tmp_fd >= 0;
     if (s->tmp_fd >= 0) close(s->tmp_fd);
     agree(s, 0); /* the others have closed theirs */
-    if (mine) ckpt_remove(s->dir_fd, s->tmp);
+    if (!mine) return;
+    ckpt_remove(s->dir_fd, s->tmp);
+    ckpt_remove(s->dir_fd, s->old);
 }
 
 /* What is said of a disk that does not answer. */
@@ -410,6 +425,7 @@ static int save_as(Save s) {
     s.why[0] = 0;
     ckpt_name(s.manifest.step, s.name);
     snprintf(s.tmp, sizeof s.tmp, "%s.tmp", s.name);
+    snprintf(s.old, sizeof s.old, "%s.old.tmp", s.name);
     int error = save(&s);
     if (!error) say_far(&s);
     arena_free(s.mem);
