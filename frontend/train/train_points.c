@@ -34,7 +34,8 @@ static StepLines read_lines(const Train *t, Arena *mem, int64_t last, Points *p)
 
 static Points read_points(const Train *t, Arena *mem) {
     Points p;
-    read_lines(t, mem, -1, &p);
+    StepLines l = read_lines(t, mem, -1, &p);
+    step_lines_close(&l);
     return p;
 }
 
@@ -56,10 +57,11 @@ int valid_points_cut(const Train *t, int64_t last_step, const char **damage) {
     Arena *mem = arena_new();
     Points p;
     StepLines l = read_lines(t, mem, last_step, &p);
-    int error = 0;
     *damage = step_lines_keep_damaged(t->mem, &l);
-    if (l.bytes || t->valid)
-        error = file_write_atomic(points_path(t, mem), l.kept.s, l.kept.n);
+    int error = l.path     ? step_lines_cut(&l)
+                : t->valid ? file_write_atomic(points_path(t, mem), "", 0)
+                           : 0;
+    step_lines_close(&l);
     arena_free(mem);
     return error;
 }

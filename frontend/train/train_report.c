@@ -406,16 +406,14 @@ void report_point(Train *t, double loss) {
     PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);
 }
 
+static void add_row(void *context, const MetricsRow *row) {
+    Train *t = context;
+    CurvePoint p = {row->step, row->loss};
+    PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);
+}
+
 void report_read_curve(Train *t) {
-    Arena *mem = arena_new();
-    int n;
-    const MetricsRow *row =
-        metrics_read(mem, path_join(mem, t->run_dir, RUN_METRICS), &n);
-    for (int i = 0; i < n; i++) {
-        CurvePoint p = {row[i].step, row[i].loss};
-        PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);
-    }
-    arena_free(mem);
+    metrics_walk(path_join(t->mem, t->run_dir, RUN_METRICS), add_row, t);
 }
 
 static int draw(const Train *t, Arena *mem) {

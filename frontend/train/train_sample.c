@@ -187,7 +187,8 @@ static int keep_lines(const Train *t, int64_t last, const char **damage) {
     StepLines l = {0};
     if (file_exists(path)) l = step_lines_read(mem, path, last, step_of_line, NULL);
     *damage = step_lines_keep_damaged(t->mem, &l);
-    int error = l.kept.n == l.size ? 0 : file_write_atomic(path, l.kept.s, l.kept.n);
+    int error = step_lines_cut(&l);
+    step_lines_close(&l);
     arena_free(mem);
     return error;
 }

@@ -17,7 +17,9 @@ void file_map(FileMap *map, const char *path) {
         bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     int error = errno;
     close(fd);
-    if (!regular) fail(EXIT_DATA, "%s is not a regular file", path);
+    if (!regular)
+        fail(EXIT_DATA, "%s is %s", path,
+             dir_exists(path) ? "a folder, not a file" : "not a regular file");
     if (bytes == MAP_FAILED) fail(EXIT_DATA, "cannot map %s: %s", path, strerror(error));
     map->bytes = bytes;
     map->n = (uint64_t)st.st_size;

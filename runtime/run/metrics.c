@@ -123,22 +123,40 @@ static MetricsRow row_of(const Json *v) {
     return row;
 }
 
+typedef struct Walk {
+    SeeMetrics *see;
+    void *context;
+} Walk;
+
+static int64_t see_row(void *context, const Json *line) {
+    const Walk *w = context;
+    MetricsRow row = row_of(line);
+    w->see(w->context, &row);
+    return row.step;
+}
+
+void metrics_walk(const char *path, SeeMetrics *see, void *context) {
+    Arena *mem = arena_new();
+    Walk w = {see, context};
+    StepLines l = step_lines_read(mem, path, -1, see_row, &w);
+    step_lines_close(&l);
+    arena_free(mem);
+}
+
 typedef struct Rows {
     Arena *mem;
     MetricsRow *row;
     int n, cap;
 } Rows;
 
-static int64_t add_row(void *context, const Json *line) {
+static void add_row(void *context, const MetricsRow *row) {
     Rows *r = context;
-    MetricsRow row = row_of(line);
-    PUSH(r->mem, r->row, r->n, r->cap, row);
-    return row.step;
+    PUSH(r->mem, r->row, r->n, r->cap, *row);
 }
 
 MetricsRow *metrics_read(Arena *mem, const char *path, int *n) {
     Rows r = {.mem = mem};
-    step_lines_read(mem, path, -1, add_row, &r);
+    metrics_walk(path, add_row, &r);
     *n = r.n;
     return r.row;
 }
@@ -174,12 +192,14 @@ static void file_cut(Metrics *m, Arena *mem) {
     Cut cut = {.m = m};
     StepLines l = step_lines_read(mem, m->path, m->resumed_step, cut_step, &cut);
     if (cut.last) note_gap(&m->gaps, cut.last, m->resumed_step + 1);
-    if (l.size && !cut.rows && memchr(l.bytes, '\n', l.size))
+    if (l.file.n && !cut.rows && memchr(l.file.bytes, '\n', l.file.n))
         fail(EXIT_DATA, "%s holds no metrics; move it away or give another run folder",
              m->path);
     const char *damage = step_lines_keep_damaged(mem, &l);
     if (damage) snprintf(m->note, sizeof m->note, "%s", damage);
-    if (l.kept.n != l.size) file_write(m->path, l.kept.s, l.kept.n, EXIT_DATA);
+    int error = step_lines_cut(&l);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", m->path, strerror(error));
+    step_lines_close(&l);
 }
 
 static void file_cut_apart(Metrics *m) {

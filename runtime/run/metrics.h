@@ -54,8 +54,11 @@ void metrics_say(Metrics *m, const char *fmt, ...) __attribute__((format(printf,
 /* Removes the bar and closes the file. */
 void metrics_close(Metrics *m);
 
-/* Rows of a metrics.jsonl, in file order; broken lines are left out. A null loss is NaN,
- * a null mfu is -1. Fails with EXIT_DATA when the file cannot be read. */
+/* Shows each row of a metrics.jsonl, in file order; broken lines are left out. A null loss is
+ * NaN, a null mfu is -1. Fails with EXIT_DATA when the file cannot be read. */
+typedef void SeeMetrics(void *context, const MetricsRow *row);
+void metrics_walk(const char *path, SeeMetrics *see, void *context);
+/* The same rows in mem. */
 MetricsRow *metrics_read(Arena *mem, const char *path, int *n);
 
 /* One row as a JSON object with its line end; numbers as %.10g, numbers that are not

@@ -209,6 +209,23 @@ TEST(files_refused) {
     EXPECT_FAIL(metrics_read(mem, missing, &n), EXIT_DATA, "cannot open");
 }
 
+/* A year of quick steps is more than a GiB: here a line without its end is as long. */
+TEST_LIMIT(a_file_of_more_than_a_gib, 120) {
+    char *path = new_path("m.jsonl");
+    write_steps(path, 0, 7);
+    struct stat whole, st;
+    EXPECT(stat(path, &whole) == 0);
+    EXPECT(truncate(path, (off_t)5 << 30 >> 2) == 0);
+    int n;
+    metrics_read(mem, path, &n);
+    EXPECT_INT(n, 7);
+    write_steps(path, 7, 7);
+    EXPECT(stat(path, &st) == 0 && st.st_size == whole.st_size);
+    EXPECT(truncate(path, (off_t)5 << 30 >> 2) == 0);
+    write_steps(path, 4, 9);
+    expect_steps(path, 9);
+}
+
 static char *terminal_text(FILE *f) {
     fflush(f);
     char *text = arena_alloc(mem, 1 << 16);

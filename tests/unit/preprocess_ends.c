@@ -232,7 +232,9 @@ TEST_LIMIT(preprocess_killed_while_it_replaces_a_pair, 120) {
     Kind kind[3] = {
         {NULL, put_text("c.jsonl", "{\"text\":\"ccc\"}\n"), {BYTES}},
         {"one", put_text("a.jsonl", "{\"text\":\"a cat\"}\n"), {"--tokenizer-file"}},
-        {"two", put_text("b.jsonl", "{\"text\":\"dog dog dog\"}\n"), {"--tokenizer-file"}}};
+        {"two",
+         put_text("b.jsonl", "{\"text\":\"dog dog dog\"}\n"),
+         {"--tokenizer-file"}}};
     kind[1].words[1] = tokenizer_of("one", "a cat, a cat and a cat", 262);
     kind[2].words[1] = tokenizer_of("two", "at cat at cat at", 261);
     put_text("one/chat_template.jinja", "{{ messages }}");
