@@ -6,7 +6,7 @@
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/peak.h"
-#include <signal.h>
+#include "runtime/core/stop_signal.h"
 #include <stdlib.h>
 
 enum { MOST_CHOICES = 100000, SAY_SECONDS = 5 };
@@ -129,13 +129,6 @@ static void write_file(Decision *d) {
     cache_put_text(d->key, text);
 }
 
-/* Ctrl-C is held back while oneDNN runs; it need not wait for all measurements. */
-static bool is_told_to_end(void) {
-    sigset_t set;
-    return sigpending(&set) == 0 &&
-           (sigismember(&set, SIGINT) == 1 || sigismember(&set, SIGTERM) == 1);
-}
-
 static void say_progress(Decision *d) {
     double now = clock_seconds();
     if (now - d->said < SAY_SECONDS || now >= d->deadline) return;
@@ -157,7 +150,7 @@ static ProductChoice measured(Decision *d, const ProductShape *s, const char *sh
     say_progress(d);
     watch_progress(); /* others may wait for this rank */
     d->left--;
-    if (is_told_to_end()) d->deadline = 0;
+    if (stop_signal_taken()) d->deadline = 0; /* who wants to end need not wait for all */
     if (!product_try(d->target, s, d->deadline, &trial)) {
         d->late = true;
         return choice;

@@ -4,8 +4,8 @@
 #include "frontend/config/key.h"
 #include "frontend/config/options_print.h"
 #include "frontend/launch/launch.h"
-#include "frontend/train/train.h"
 #include "runtime/comm/comm_launcher.h"
+#include "runtime/core/stop_signal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
     fill_standard_files();
     signal(SIGXFSZ,
            SIG_IGN); /* a limit to the size of a file is told, like a full disk */
-    if (argc > 1 && command_find(argv[1]) == COMMAND_train) train_hold_signals();
+    if (argc > 1 && command_find(argv[1]) == COMMAND_train) stop_signals_hold();
     launch_rank_start();
     if (argc < 2) {
         usage(stderr);

@@ -4,6 +4,7 @@
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/stop_signal.h"
 #include "runtime/store/ckpt_files.h"
 #include <unistd.h>
 
@@ -81,6 +82,7 @@ static void take_folder(Train *t) {
 int cmd_train(int argc, char **argv) {
     Train t = {.mem = arena_new(), .lock_fd = -1, .ckpt_lock_fd = -1};
     t.job.mem = t.mem;
+    stop_signals_watch();
     comm_start();
     watch_start(launch_say_hang);
     watch_task("start of the run", -1, false);

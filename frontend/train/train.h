@@ -316,8 +316,4 @@ void report_end(const Train *t, bool drawn);
 void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGPIPE wait from here on, in all threads and processes made
- * later, until train_loop takes them between two steps. */
-void train_hold_signals(void);
-
 #endif

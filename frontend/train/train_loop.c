@@ -1,5 +1,6 @@
 /* train_loop.c - the steps. A step allocates nothing but, on rank 0, the points of the curve of
  * losses; what stands between steps (a checkpoint, a validation, texts, a picture) may. */
+#define _GNU_SOURCE
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
 #include "frontend/train/train.h"
@@ -8,46 +9,12 @@
 #include "runtime/core/fault.h"
 #include "runtime/core/op_log.h"
 #include "runtime/core/rt.h"
+#include "runtime/core/stop_signal.h"
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 
 static int signalled; /* number of the signal that ends the run; 0: none */
-
-/* SIGHUP is a terminal that is gone; SIGPIPE a reader of stdout. */
-static const int stop_signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE};
-static const char *const signal_names[] = {"SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP",
-                                           "SIGPIPE"};
-static bool taken_signal[ARRAY_LEN(stop_signals)];
-
-static sigset_t set_of(bool with_pipe) {
-    sigset_t set;
-    sigemptyset(&set);
-    for (int i = 0; i < ARRAY_LEN(stop_signals); i++)
-        if (taken_signal[i] && (with_pipe || stop_signals[i] != SIGPIPE))
-            sigaddset(&set, stop_signals[i]);
-    return set;
-}
-
-/* What the parent has ignored stays so: SIGHUP under nohup. SIGPIPE is held anyway, so
- * that a write fails instead. */
-static void choose_signals(void) {
-    for (int i = 0; i < ARRAY_LEN(stop_signals); i++) {
-        struct sigaction act;
-        int sig = stop_signals[i];
-        bool ignored = sigaction(sig, NULL, &act) == 0 && act.sa_handler == SIG_IGN;
-        taken_signal[i] = !ignored;
-    }
-}
-
-/* No handler: oneDNN's f32 kernels use a part of a heap block as their stack, and the
- * frame of a signal handler would be written before that block. So signals wait, in all
- * threads made from here on, until the step is done. */
-void train_hold_signals(void) {
-    choose_signals();
-    sigset_t set = set_of(true);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
 
 /* Between two looks at each other's signals ranks do so many steps as take this long, as
  * far as is known: who hears of one late has saved soon enough, and fast steps cost no
@@ -65,21 +32,15 @@ static int64_t steps_of_look(void) {
     return (int64_t)MIN(MAX(steps, 1), LOOK_STEPS_MOST);
 }
 
-/* Takes a signal that has come to any rank; all take it after the same step. From then on
- * a second one ends the process at once. A rank that has heard of the signal from others
- * goes on waiting: its own may still be on the way. A pipe that breaks while saving ends
- * nothing. */
-static void take_signal(void) {
+/* Looks for a signal that has come to any rank; all see it after the same step. */
+static void look_for_signal(void) {
     if (comm_size() > 1 && steps_to_look-- > 0) return;
-    sigset_t set = set_of(true), ends = set_of(false);
-    int mine = sigtimedwait(&set, NULL, &(struct timespec){0});
-    int64_t word = MAX(mine, 0) * (int64_t)(LOOK_STEPS_MOST + 1);
+    int64_t word = stop_signal_taken() * (int64_t)(LOOK_STEPS_MOST + 1);
     word += LOOK_STEPS_MOST - steps_of_look();
     word = comm_max_i64(word);
     signalled = (int)(word / (LOOK_STEPS_MOST + 1));
     steps_looked = LOOK_STEPS_MOST - word % (LOOK_STEPS_MOST + 1);
     steps_to_look = steps_looked - 1;
-    if (mine > 0) pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
 }
 
 /* Every rank has read the labels of the whole step. */
@@ -276,12 +237,10 @@ static bool save_due(const Train *t) {
 }
 
 /* Launch hands on what it got, and its --timeout, as SIGUSR1. */
-static const char *who_stopped(void) {
+static const char *who_stopped(const Train *t) {
     if (signalled == SIGUSR1 && getenv(LAUNCH_ENV))
         return "stator launch (a signal to it, its --timeout, or nobody who reads it)";
-    for (int i = 0; i < ARRAY_LEN(stop_signals); i++)
-        if (stop_signals[i] == signalled) return signal_names[i];
-    return "a signal";
+    return arena_printf(t->mem, "SIG%s", sigabbrev_np(signalled));
 }
 
 static int stopped(Train *t) {
@@ -290,7 +249,7 @@ static int stopped(Train *t) {
     bool itself = !strcmp(t->job.cfg->resume, "auto"), saved = t->saved_step == t->step;
     const char *next = itself ? "the same command goes on from there"
                               : "the same command with --resume auto goes on from there";
-    report_say(t, "stopped by %s after step %lld; %s", who_stopped(), (long long)t->step,
+    report_say(t, "stopped by %s after step %lld; %s", who_stopped(t), (long long)t->step,
                saved ? next : checkpoints_left(t));
     return saved ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
 }
@@ -325,7 +284,7 @@ static bool wait_for_batch(Train *t, Prefetch *batches, DataBatch *batch) {
 static int run_steps(Train *t, Prefetch *batches) {
     DataBatch batch;
     double plotted = clock_seconds();
-    for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
+    for (look_for_signal(); !signalled && t->step < t->steps; look_for_signal()) {
         bool dumps = t->probe && t->step == t->start_step, there = false;
         watch_task("step", t->step + 1, true);
         if (dumps) { /* is not a part of the step's time, nor is what comes before it */

@@ -167,3 +167,26 @@ TEST_LIMIT(a_second_signal_ends_the_ranks_at_once, 60) {
     ranks_expect_gone(rank, RANKS, 1);
     SAID_EXPECT("stator: stopped by SIGUSR1\n");
 }
+
+/* To a rank itself, as where no launch is; it waits for the other one and finishes no step. */
+TEST_LIMIT(a_second_signal_ends_a_rank_that_waits, 60) {
+    static const int sent[][2] = {{SIGINT, SIGTERM}, {SIGTERM, SIGINT}};
+    for (int i = 0; i < ARRAY_LEN(sent); i++) {
+        const char *config = runs_small_config(100000, 50000);
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        pid_t rank[2],
+            launch = ranks_start(2, config, run, "--parallel_config.data_parallel 2");
+        ranks_wait_start(launch, rank, 2);
+        EXPECT(runs_wait_steps(launch, run, 3));
+        kill(rank[1], SIGSTOP);
+        usleep(300000);
+        kill(rank[0], sent[i][0]);
+        usleep(1500000);
+        EXPECT(kill(rank[0], 0) == 0);
+        double at = clock_seconds();
+        kill(rank[0], sent[i][1]);
+        ranks_end(launch, 128 + sent[i][1], "after two signals to a rank");
+        EXPECT(clock_seconds() - at < 20);
+        ranks_expect_gone(rank, 2, 10);
+    }
+}

@@ -470,6 +470,26 @@ TEST_LIMIT(sigusr1_saves_and_stops, 180) {
     check_signal(SIGUSR1, "SIGUSR1");
 }
 
+/* As service managers send them, in a step that takes longer than both. */
+TEST_LIMIT(signals_that_come_together_save, 180) {
+    static const int second[] = {SIGHUP, SIGINT, SIGUSR1};
+    const char *config = runs_small_config(100000, 50000);
+    for (int i = 0; i < ARRAY_LEN(second); i++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        pid_t pid =
+            stator_start(runs_words(config, run, "--runner_config.batch_size 256"));
+        EXPECT(runs_wait_steps(pid, run, 2));
+        kill(pid, SIGTERM);
+        kill(pid, second[i]);
+        int code = stator_wait(pid);
+        if (code != EXIT_SIGNALLED)
+            test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
+        SAID_EXPECT("stopped by SIG");
+        EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d/manifest.json", run,
+                                        runs_steps(run))));
+    }
+}
+
 TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
     const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     pid_t pid = stator_start(runs_words(config, run, ""));
