@@ -8,6 +8,7 @@ typedef struct Check {
     const char *file, *text;
     const Func *f;
     const Op *op;
+    int *uses;              /* of the function's values, by id */
     Type *types, *inferred; /* scratch for the results of one op */
 } Check;
 
@@ -161,7 +162,7 @@ static void check_late(const Check *c) {
             bad(c, "its arrive does not name %%%s at %d", want->name, i);
     }
     for (int i = 0; i < op->nout; i++) {
-        if (value_uses(c->f, op->out[i]) == 1) continue;
+        if (c->uses[op->out[i]->id] == 1) continue;
         bad(c, "%%%s is used by more than its arrive", op->out[i]->name);
     }
 }
@@ -243,7 +244,7 @@ static void check_aliases(const Check *c) {
 }
 
 static void check_func(Check *c, Arena *mem) {
-    func_number((Func *)c->f);
+    c->uses = func_uses(mem, (Func *)c->f);
     bool *seen = NEW_ARRAY(mem, bool, (size_t)c->f->nvalues + 1);
     c->op = NULL;
     for (int i = 0; i < c->f->narg; i++) {

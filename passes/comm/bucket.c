@@ -50,8 +50,10 @@ static bool used_before(const Op *a, const Op *b) {
     return false;
 }
 
+/* At `before`, which is one of the two, with its number: others stay in order. */
 static Op *merge(Op *a, Op *b, Op *before) {
     Func *f = a->fn;
+    int id = before->id;
     Builder at = build_before(before);
     int n = a->nin + b->nin;
     Value **in = NEW_ARRAY(f->mod->mem, Value *, (size_t)n);
@@ -72,6 +74,7 @@ static Op *merge(Op *a, Op *b, Op *before) {
     for (int i = 0; i < n; i++) value_move(both->out[i], made, i);
     op_remove(a);
     op_remove(b);
+    made->id = id;
     return made;
 }
 
@@ -135,7 +138,6 @@ static void bucket_func(Func *f, const Bucket *k) {
         bool joined = false;
         for (Op *before, *b; is_collective(op) && (b = partner(op, k, &before));) {
             op = merge(op, b, before);
-            func_number(f);
             joined = true;
         }
         /* one that met another further down leaves those between to be looked at */

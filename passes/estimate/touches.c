@@ -8,13 +8,14 @@ typedef struct Whole {
     DType products;
 } Whole;
 
-/* What has been done when values were touched last: by their ids; bytes below 0: not in this run, or
- * before a function was called. */
+/* What has been done when values were touched last, by their ids, between two calls of functions. */
 typedef struct Touches {
     const SizeScale *scale;
     const Func *f;
     const Whole *whole;
     Done *at, now;
+    int *between,
+        calls;    /* by value: as many calls were before; all until now. 0: not touched */
     bool *sliced; /* by value: it is in a slice of what a loop has whole */
 } Touches;
 
@@ -55,8 +56,13 @@ static void note_loops(const Func *f, Whole *whole) {
     }
 }
 
-static void forget(Touches *t) {
-    for (int v = 0; v < t->f->nvalues; v++) t->at[v].bytes = -1;
+static bool is_known(const Touches *t, const Value *v) {
+    return t->between[v->id] == t->calls;
+}
+
+static void note_touch(Touches *t, const Value *v) {
+    t->at[v->id] = t->now;
+    t->between[v->id] = t->calls;
 }
 
 static Touches touches_new(Arena *mem, const Func *f, const SizeScale *scale,
@@ -64,8 +70,9 @@ static Touches touches_new(Arena *mem, const Func *f, const SizeScale *scale,
     Touches t = {.scale = scale, .f = f, .whole = whole};
     const Call *loop = &whole[f->nth].loop;
     t.at = NEW_ARRAY(mem, Done, (size_t)f->nvalues + 1);
+    t.between = NEW_ARRAY(mem, int, (size_t)f->nvalues + 1);
+    t.calls = 1;
     t.sliced = NEW_ARRAY(mem, bool, (size_t)f->nvalues + 1);
-    forget(&t);
     for (int i = 0; loop->loop && i < f->narg; i++)
         t.sliced[f->arg[i]->id] = call_slices(loop, i);
     for (int r = loop->carry; loop->loop && r < f->nret; r++)
@@ -106,17 +113,17 @@ static void touch(Touches *t, const Op *op, OpNumbers *n) {
     for (int i = 0; i < op->nin; i++) {
         const Value *v = value_viewed(op->in[i]);
         Done at = t->at[v->id];
-        if (at.bytes < 0) add_value(&reads, t, v);
-        if (at.bytes < 0 || !(at.bytes < t->now.bytes)) continue;
+        if (!is_known(t, v)) add_value(&reads, t, v);
+        if (!is_known(t, v) || !(at.bytes < t->now.bytes)) continue;
         n->near += bytes_of(t, op->in[i]);
         n->since_near.bytes = MAX(n->since_near.bytes, t->now.bytes - at.bytes);
         n->since_near.flops = MAX(n->since_near.flops, t->now.flops - at.flops);
-        t->at[v->id] = t->now;
+        note_touch(t, v);
     }
-    for (int i = 0; i < op->nin; i++) t->at[value_viewed(op->in[i])->id] = t->now;
+    for (int i = 0; i < op->nin; i++) note_touch(t, value_viewed(op->in[i]));
     for (int i = 0; i < op->nout; i++) {
         add_value(&writes, t, op->out[i]);
-        t->at[op->out[i]->id] = t->now;
+        note_touch(t, op->out[i]);
     }
     n->near = MIN(n->near, n->bytes - n->written);
     n->since_read = since_run(t, &reads);
@@ -132,7 +139,7 @@ static void note_func(Arena *mem, const Func *f, const SizeScale *scale,
         OpSize *s = &sizes->size[row[op->id]];
         s->products = whole[f->nth].products;
         if (s->kind == SIZE_CALL)
-            forget(&t);
+            t.calls++;
         else if (is_compute(s))
             touch(&t, op, &s->n);
     }
