@@ -196,8 +196,11 @@ static bool names(const char *message, const char *path) {
 }
 
 /* The key of the configuration and the value of the program (%name) in a message, each in
- * a line of its own. The longest path that is a key counts. */
-static void say_names(LaunchReport *r, const char *message) {
+ * a line of its own. The longest path that is a key counts; hints name others. */
+static void say_names(LaunchReport *r, const char *text) {
+    const char *hint = strstr(text, "\n    hint: ");
+    const char *message =
+        hint ? arena_strndup(r->mem, text, (size_t)(hint - text)) : text;
     const char *key = "", *op = strchr(message, '%');
     while (op && !in_word(op[1])) op = strchr(op + 1, '%');
     size_t n = op ? 1 : 0;

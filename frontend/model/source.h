@@ -8,7 +8,7 @@
 #include "runtime/text/tokenizer.h"
 
 typedef enum SourceKind {
-    SOURCE_CHECKPOINTS, /* the newest good one of a folder of step_* folders */
+    SOURCE_CHECKPOINTS, /* the newest undamaged one of a folder of step_* folders */
     SOURCE_CHECKPOINT,  /* one folder with a manifest.json */
     SOURCE_HF           /* config.json and safetensors */
 } SourceKind;

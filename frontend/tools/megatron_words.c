@@ -68,8 +68,14 @@ static void refuse_missing(Arena *mem, int id, int n, char **word) {
              word[0], f->what, f->value);
 }
 
+/* A folder that is "" is none, as a script has it that says "$CKPT" and does not set it. */
+static bool is_no_folder(int id, int n, char **word) {
+    return (id == MEGATRON_load || id == MEGATRON_save) && n == 1 && !word[0][0];
+}
+
 void megatron_give(Megatron *m, int id, int n, char **word) {
     check_words(m->mem, id, n);
+    if (is_no_folder(id, n, word)) return;
     refuse_missing(m->mem, id, n, word);
     m->flag[id].given = true;
     m->flag[id].word = word;

@@ -121,7 +121,7 @@ static void say_unprinted(const Results *r) {
         if (!r->result[i].per_sample)
             fprintf(stderr,
                     "note: %%%s is no result of each sample and is not printed: --out "
-                    "FILE.safetensors takes what has a value over all samples\n",
+                    "FILE.safetensors takes it where it is a mean over the samples\n",
                     r->result[i].name);
 }
 

@@ -82,10 +82,13 @@ static _Noreturn void end_look(Arena *mem, const Catch *c, int64_t good) {
     snprintf(host, sizeof host, "%s", comm_host());
     comm_broadcast(host, sizeof host, (int)good);
     if (c->code)
-        fail_again(c->code,
-                   arena_printf(mem, "%s\n  rank %lld on %s has no such failure: %s",
-                                c->message, (long long)good, host,
-                                copy_remedy(mem, "what is named here", host)));
+        fail_again(
+            c->code,
+            arena_printf(
+                mem,
+                "%s\n  this is rank %d on %s; rank %lld on %s has no such failure: %s",
+                c->message, comm_rank(), comm_host(), (long long)good, host,
+                copy_remedy(mem, "what is named here", host)));
     comm_barrier(); /* the rank that fails ends the others */
     fail(EXIT_CONFIG, "another rank has failed");
 }

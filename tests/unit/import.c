@@ -98,6 +98,7 @@ TEST(where_a_run_begins) {
               {"--save a --save-interval 5 --load a", "auto", ""},
               {"--save a --save-interval 5 --load b", "b", ""},
               {"--load b", "b", ""},
+              {"--load= --save=", "never", ""}, /* "$CKPT" of a script, not set */
               {"--load b --finetune", "never", "b"},
               {"--load b --no-load-optim", "never", "b"},
               {"--save a --save-interval 5 --load a --finetune", "never", "a"},

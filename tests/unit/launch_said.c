@@ -160,6 +160,20 @@ TEST(the_same_failure_everywhere_is_said_once) {
                       "  the other ranks were ended\n");
 }
 
+TEST(a_key_of_the_hint_is_not_what_failed) {
+    hear(REPORT("2", "2",
+                "x.yaml:1:1: error: no key max_stepz\\n    hint: did you mean "
+                "runner_config.max_steps?"),
+         100, 2, 0, 0);
+    EXPECT_PART(heard, "runner_config.max_steps?");
+    EXPECT(!strstr(heard, "key: "));
+    hear(REPORT("2", "5",
+                "more than context.max_device_memory, 1MB\\n    hint: more "
+                "micro-batches (parallel_config.micro_batch_num)"),
+         100, 5, 0, 0);
+    EXPECT_PART(heard, "  key: context.max_device_memory\n");
+}
+
 TEST(the_op_of_a_message) {
     hear(REPORT("2", "134", "check failed in op %h.3: 100% sure"), 100, 134, 0, 0);
     EXPECT_PART(heard, "stator: rank 2 of 4 on b stopped itself\n");
