@@ -138,7 +138,7 @@ static void note_meanings(Config *cfg) {
             cfg, "train_dataset.data_loader.type",
             "type MindDataset is read as MegatronIndexed, a .bin/.idx pair, which "
             "stator preprocess makes of text; MindRecord files cannot be read");
-    if (cfg->optimizer_eps == 0 && !config_idle(cfg, "optimizer.eps"))
+    if ((float)cfg->optimizer_eps == 0 && !config_idle(cfg, "optimizer.eps"))
         config_note(cfg, "optimizer.eps",
                     "optimizer.eps is 0: the step of a number whose gradients have all "
                     "been 0, as of a token that is not in the data, is 0/0");

@@ -20,13 +20,13 @@ static const char *const names[][MOST_NAMES] = {
 
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
-#define FUSION "parallel.comm_fusion."
 #define PC     "parallel_config."
 #define LIST   PC "num_layer_list"
 #define FIRST  PC "num_layers_in_first_pipeline_stage"
 #define LAST   PC "num_layers_in_last_pipeline_stage"
 
-/* Keys that say one thing in different words: `over` goes over `under` where it is higher. */
+/* Keys that say one thing in different words: `over` goes over `under` where it is higher. It must
+ * be one that counts wherever it is given. */
 static const struct {
     const char *over, *under;
 } other_words[] = {
@@ -37,13 +37,7 @@ static const struct {
     {MODEL "expand_ratio", MODEL "ffn_hidden_size"},
     {MODEL "expand_ratio", MODEL "multiple_of"},
     {MODEL "expand_ratio", MODEL "ffn_dim_multiplier"},
-    {MODEL "multiple_of", MODEL "ffn_hidden_size"},
-    {MODEL "ffn_dim_multiplier", MODEL "ffn_hidden_size"},
     {"runner_config.epochs", "runner_config.max_steps"},
-    {FUSION "allreduce.config", "parallel.bucket_size"},
-    {FUSION "allgather.config", "parallel.bucket_size"},
-    {FUSION "reducescatter.config", "parallel.bucket_size"},
-    {"parallel.parallel_optimizer_config.gradient_accumulation_shard", LEVEL},
     {MODEL "tie_word_embeddings", MODEL "untie_embeddings_and_output_weights"},
     {MODEL "untie_embeddings_and_output_weights", MODEL "tie_word_embeddings"},
     {MODEL "fp32_residual_connection", MODEL "residual_dtype"},

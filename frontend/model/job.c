@@ -165,10 +165,10 @@ static void choose_inputs(Job *j) {
     j->shape.zigzag = j->strategy.ring > 1 ? j->strategy.ring : 0;
 }
 
-/* Padding has gradients of 0, of which AdamW without eps makes 0/0. */
+/* Padding has gradients of 0, of which AdamW without eps, in f32, makes 0/0. */
 static void check_padding(const Job *j) {
     const Config *cfg = j->cfg;
-    if (j->evaluates || !j->has_spec || cfg->optimizer_eps > 0 ||
+    if (j->evaluates || !j->has_spec || (float)cfg->optimizer_eps > 0 ||
         j->shape.vocab_rows <= j->spec.vocab || config_idle(cfg, "optimizer.eps"))
         return;
     config_refuse(

@@ -77,13 +77,19 @@ TEST(flags_and_files_go_over_what_is_said_in_other_words) {
         {"model: {model_config: {type: LlamaConfig, hidden_size: 96, multiple_of: 32}}",
          "--model.model_config.expand_ratio=2", "model.model_config.ffn_hidden_size",
          "192"},
+        {"model: {model_config: {hidden_size: 96, ffn_hidden_size: 300}}",
+         "--model.model_config.multiple_of=32", "model.model_config.ffn_hidden_size",
+         "300"},
         {"model: {model_config: {type: LlamaConfig, hidden_size: 96, ffn_hidden_size: "
          "300}}",
-         "--model.model_config.multiple_of=32", "model.model_config.ffn_hidden_size",
-         "256"},
+         "--model.model_config.multiple_of=0", "model.model_config.ffn_hidden_size",
+         "300"},
         {"runner_config: {max_steps: 7}", "--epochs=2", "runner_config.max_steps", "-1"},
         {"parallel: {bucket_size: 2MB}", "--parallel.comm_fusion.allgather.config=16",
-         "parallel.bucket_size", "64MB"},
+         "parallel.bucket_size", "2MB"},
+        {"parallel: {parallel_optimizer_config: {optimizer_level: level3}}",
+         "--parallel.parallel_optimizer_config.gradient_accumulation_shard=True",
+         "parallel.parallel_optimizer_config.optimizer_level", "level3"},
         {"lr_schedule: {warmup_ratio: 0.5}", "--lr_schedule.warmup_steps=3",
          "lr_schedule.warmup_steps", "3"}};
     for (int i = 0; i < ARRAY_LEN(of); i++)

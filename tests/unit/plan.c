@@ -124,6 +124,7 @@ TEST(a_padded_vocabulary_needs_an_eps) {
         bool refused;
     } of[] = {{"optimizer.eps 0", true},
               {"optimizer.eps 0 optimizer.type AdamWeightDecay", true},
+              {"optimizer.eps 1e-60", true}, /* 0 in f32 */
               {"optimizer.eps 1e-8", false},
               {"optimizer.eps 0 optimizer.type SGD", false},
               {"optimizer.eps 0 model.model_config.vocab_size 1002", false}};
