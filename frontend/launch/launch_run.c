@@ -21,7 +21,7 @@
  * what a run may take to save at its timeout, what orphans of a dead mpirun get, and the
  * silence after which an unfinished line is shown. */
 static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
-                    idle_seconds = 0.3;
+                    together_seconds = 1, idle_seconds = 0.3;
 enum { POLL_MS = 100, SESSION_BYTES = 256 << 10 };
 
 typedef struct Run {
@@ -36,6 +36,7 @@ typedef struct Run {
     size_t part_at, part_n;
     int status;
     int stopped, stops; /* the first signal to end; how many came */
+    double stopped_at;  /* when the first one came */
     bool asks;          /* the ranks are to be asked to save, once all have started */
     double heard, kill_at, timeout_at, leave_at;
 } Run;
@@ -142,13 +143,16 @@ static void ask_to_save(Run *r) {
  * SIGUSR1 on, but drops it while it starts them, and a process that is no guard yet dies of it; on
  * SIGTERM it ends the ranks itself. */
 static void pass_signal(Run *r, int sig) {
+    double now = clock_seconds();
     if (sig == SIGHUP && r->stopped == SIGPIPE && r->stops == 1) {
         r->stopped = SIGHUP; /* of the terminal to which nothing could be written */
         return;
     }
+    if (r->stops == 1 && sig != r->stopped && now - r->stopped_at < together_seconds)
+        return; /* service managers send SIGTERM and SIGHUP */
     bool soft = r->o->program ? sig == SIGUSR1 : r->stops == 0;
     if (sig != SIGUSR1 || !r->o->program) {
-        if (!r->stopped) r->stopped = sig;
+        if (!r->stopped) r->stopped = sig, r->stopped_at = now;
         r->stops++;
     }
     r->asks = soft;

@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "runtime/run/step_lines.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 /* A long run has a million lines: memory for what they hold is given back now and then. */
 enum { LINES_AT_ONCE = 256 };
@@ -56,14 +54,9 @@ StepLines step_lines_read(Arena *mem, const char *path, int64_t last, StepOfLine
 }
 
 int step_lines_cut(const StepLines *l) {
-    if (l->kept_bytes == l->file.n) return 0;
-    if (l->kept != (const char *)l->file.bytes)
-        return file_write_atomic(l->path, l->kept, l->kept_bytes);
-    int fd = open(l->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return errno;
-    int error = ftruncate(fd, (off_t)l->kept_bytes) == 0 ? 0 : errno;
-    close(fd);
-    return error;
+    return l->kept_bytes == l->file.n
+               ? 0
+               : file_write_atomic(l->path, l->kept, l->kept_bytes);
 }
 
 void step_lines_close(StepLines *l) {

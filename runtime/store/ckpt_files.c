@@ -144,7 +144,13 @@ const char *manifest_fetch(Arena *mem, const char *folder, const char **text) {
     bool regular = fstat(s.fd, &st) == 0 && S_ISREG(st.st_mode);
     size_t n = regular && st.st_size <= MAX_MANIFEST ? (size_t)st.st_size : 0;
     char *all = arena_alloc(mem, n + 1);
+    Catch c;
+    if (!CATCH(c)) {
+        stream_close(&s);
+        fail_again(c.code, c.message);
+    }
     wrong = stream_pull(&s, all, n);
+    catch_end(&c);
     stream_close(&s);
     *text = all;
     if (wrong || (sealed(all, n) && strlen(all) == n)) return wrong;
@@ -183,7 +189,9 @@ static bool parse_name(const char *name, CkptEntry *e) {
     if (n >= sizeof e->name || strncmp(name, "step_", 5)) return false;
     memcpy(e->name, name, n + 1);
     e->tmp = ends_with(name, ".tmp");
-    size_t end = n - (ends_with(name, ".old.tmp") ? 8 : e->tmp ? 4 : 0);
+    size_t end = n - (ends_with(name, CKPT_OLD_TMP) ? strlen(CKPT_OLD_TMP)
+                      : e->tmp                      ? 4
+                                                    : 0);
     if (end < 13 || end > 23) return false;
     e->step = 0;
     for (size_t i = 5; i < end; i++) {

@@ -15,6 +15,7 @@ enum { CKPT_WHOLE = 1, CKPT_PARTS = 2, CKPT_SHARED = 3, CKPT_STAGES = 4 };
 #define CKPT_MANIFEST "manifest.json"
 #define CKPT_LAYOUT   "layout.json"
 #define CKPT_LATEST   "latest"
+#define CKPT_OLD_TMP  ".old.tmp" /* ends the name of one that another is to replace */
 
 extern const char *const ckpt_file_name[CKPT_FILES];
 

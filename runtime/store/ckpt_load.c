@@ -163,8 +163,11 @@ static void find_remote(Load *l, bool root, const char *text) {
     here = identity(l->mem, path_join(l->mem, l->folder, CKPT_MANIFEST));
     bool same = !strcmp(here, group_share(&l->group, l->mem, here));
     bool seen = root;
-    if (!root && same && !manifest_fetch(l->mem, l->folder, &mine))
-        seen = !strcmp(mine, text);
+    Catch c;
+    if (!root && same && CATCH(c)) { /* one that it cannot read it does not see */
+        seen = !manifest_fetch(l->mem, l->folder, &mine) && !strcmp(mine, text);
+        catch_end(&c);
+    }
     group_find_remote(&l->group, l->mem, seen);
 }
 

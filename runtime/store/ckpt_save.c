@@ -377,7 +377,8 @@ static void remove_tmp(Save *s) {
     agree(s, 0); /* the others have closed theirs */
     if (!mine) return;
     ckpt_remove(s->dir_fd, s->tmp);
-    ckpt_remove(s->dir_fd, s->old);
+    /* where neither got the name, the old one is all that is left of the step */
+    if (faccessat(s->dir_fd, s->name, F_OK, 0) == 0) ckpt_remove(s->dir_fd, s->old);
 }
 
 /* What is said of a disk that does not answer. */
@@ -425,7 +426,7 @@ static int save_as(Save s) {
     s.why[0] = 0;
     ckpt_name(s.manifest.step, s.name);
     snprintf(s.tmp, sizeof s.tmp, "%s.tmp", s.name);
-    snprintf(s.old, sizeof s.old, "%s.old.tmp", s.name);
+    snprintf(s.old, sizeof s.old, "%s" CKPT_OLD_TMP, s.name);
     int error = save(&s);
     if (!error) say_far(&s);
     arena_free(s.mem);

@@ -403,9 +403,7 @@ TEST_LIMIT(a_signal_while_ranks_start_is_not_lost, 240) {
     EXPECT(saved >= 3);
 }
 
-/* MPI has threads of its own, which must not take the signal. */
-TEST(a_training_saves_on_a_signal) {
-    need_mpirun();
+static void training_saves(int sig, int other) {
     const char *run = in_temp("run");
     pid_t pid = stator_start(
         arena_printf(mem(),
@@ -416,10 +414,19 @@ TEST(a_training_saves_on_a_signal) {
     const char *metrics = path_join(mem(), run, RUN_METRICS);
     for (int i = 0; i < 3000 && !file_exists(metrics); i++) usleep(10000);
     EXPECT(file_exists(metrics));
-    kill(pid, SIGINT);
+    kill(pid, sig);
+    if (other) kill(pid, other);
     ends(pid, EXIT_SIGNALLED);
     EXPECT(file_exists(path_join(mem(), run, RUN_CHECKPOINTS)));
     EXPECT(!says("stator: rank"));
+    remove_all(run);
+}
+
+/* MPI has threads of its own, which must not take the signal. Service managers send two. */
+TEST(a_training_saves_on_a_signal) {
+    need_mpirun();
+    training_saves(SIGINT, 0);
+    training_saves(SIGTERM, SIGHUP);
 }
 
 TEST(a_program_is_ended_by_a_signal) {
