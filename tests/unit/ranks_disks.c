@@ -147,7 +147,7 @@ TEST(a_configuration_that_one_rank_has_not) {
     const char *config = runs_small_config(4, 4);
     copy(config, path_join(mem(), here, "c.yaml"));
     expect_refused(EXIT_CONFIG, "c.yaml --output_dir run",
-                   "c.yaml: there is no such file\n  rank 0 on ", other_folder);
+                   "c.yaml: there is no such file\n  this is rank 1 on ", other_folder);
     Text changed = text_new(mem());
     text_add(&changed, "%s", file_read(mem(), config, 1 << 20, NULL, EXIT_DATA));
     text_add(&changed, "optimizer: {weight_decay: 0.25}\n");
@@ -224,7 +224,7 @@ TEST(a_text_that_one_rank_has_not) {
     copy(runs_text(), path_join(mem(), here, "data"));
     expect_refused(EXIT_DATA, text_words(),
                    "cannot open data: No such file or directory\n    --dataset_dir=data\n"
-                   "                  ^\n  rank 0 on ",
+                   "                  ^\n  this is rank 1 on ",
                    other_folder);
 }
 
