@@ -195,10 +195,6 @@ static void take_choices(Arena *mem, Config *cfg, const char *path) {
             config_set_flag(cfg, keys[i], config_value(run, mem, keys[i]));
 }
 
-static bool by_flag(const Config *cfg, const char *path) {
-    return config_given(cfg, path) && config_of_flag(config_where(cfg, path));
-}
-
 /* What a flag says goes before what a configuration says of the same thing in other words. */
 static void put_flags_first(Config *cfg) {
     static const struct {
@@ -211,7 +207,7 @@ static void put_flags_first(Config *cfg) {
          "0"},
         {"model.model_config.min_length", "model.model_config.min_new_tokens", "0"}};
     for (int i = 0; i < ARRAY_LEN(same); i++)
-        if (by_flag(cfg, same[i].flag) && !by_flag(cfg, same[i].other))
+        if (config_by_flag(cfg, same[i].flag) && !config_by_flag(cfg, same[i].other))
             config_set_flag(cfg, same[i].other, same[i].off);
 }
 
