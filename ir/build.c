@@ -302,6 +302,18 @@ Value *build_named(Builder *b, const char *name, Value *v) {
     return v;
 }
 
+void op_expand(Builder *b, Op *op, Value **out) {
+    for (int i = 0; i < op->nin; i++)
+        if (dtype_is_narrow(op->in[i]->ty.dt))
+            op->in[i] = build_cast(b, op->in[i], DT_F32);
+    optab[op->kind].expand(b, op, out);
+    for (int i = 0; i < op->nout; i++) {
+        if (!out[i]) continue;
+        out[i] = build_cast(b, out[i], op->out[i]->ty.dt);
+        out[i]->name = op->out[i]->name;
+    }
+}
+
 void op_replace_in(Op *op, Value *from, Value *to) {
     for (int i = 0; i < op->nin; i++) {
         if (op->in[i] == from) op->in[i] = to;

@@ -397,6 +397,10 @@ Value *build_cast(Builder *b, Value *v, DType to);
 /* fmt for attribute text, in the builder's arena */
 char *bfmt(Builder *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns v */
+/* Writes before op what it means in primitives: its results in out, NULL where the hook makes none. In
+ * f32 where elements are of 16 bits: each of the primitives would round, and the square of an f16
+ * above 256 is none. */
+void op_expand(Builder *b, Op *op, Value **out);
 void op_remove(Op *op);
 void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */

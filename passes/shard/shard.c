@@ -312,11 +312,10 @@ static Op *expand_here(Shard *s, FuncPlacements *p, Op *op) {
     Builder b = build_before(op);
     Value **out = NEW_ARRAY(f->mod->mem, Value *, (size_t)op->nout + 1);
     for (int i = 0; i < op->nin; i++) op->in[i]->ty = placed(p, op->in[i])->seed;
-    optab[op->kind].expand(&b, op, out);
+    op_expand(&b, op, out);
     for (int i = 0; i < op->nout; i++) {
         if (!value_uses(f, op->out[i])) continue;
         check(out[i]);
-        out[i]->name = op->out[i]->name;
         memcpy(out[i]->ty.split, placed(p, op->out[i])->seed.split,
                sizeof out[i]->ty.split);
         func_replace(f, op->out[i], out[i]);

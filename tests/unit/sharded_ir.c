@@ -202,6 +202,11 @@ TEST(dice_mixed_types) {
     dice("mixed.ir", 1e-2);
 }
 
+/* Composites whose parts would leave the range of f16. */
+TEST(dice_narrow_norms) {
+    dice("narrow_norms.ir", 2e-2);
+}
+
 TEST_LABEL_OF(dice_gpt, SLOW);
 TEST(dice_gpt) {
     dice("tiny_gpt.ir", 1e-5);
