@@ -6,10 +6,12 @@
 #include "passes/passes.h"
 #include "test.h"
 
-static const char sharded_whole[] = "simplify,autodiff,simplify,train,simplify,place";
-static const char sharded_local[] = "simplify,seed,zero,autodiff,simplify,train,simplify,"
-                                    "shard,reshard,collect,simplify,localize,simplify,"
-                                    "keep,sink,simplify,tile";
+static const char sharded_whole[] =
+    "simplify,narrow,autodiff,simplify,round,train,hoist,simplify,place";
+static const char sharded_local[] =
+    "simplify,seed,zero,narrow,autodiff,simplify,round,"
+    "train,hoist,simplify,shard,reshard,collect,simplify,localize,simplify,"
+    "keep,sink,simplify,tile";
 
 typedef struct Sharded {
     Arena *mem;
