@@ -19,6 +19,8 @@ void aside_lock_checkpoints(Train *t) {
     if (dir_make(t->ckpt_dir) && t->made_ckpt_dir) return;
     t->ckpt_lock_fd =
         folder_lock(t->ckpt_dir, t->lock_fd, "--callbacks.CheckpointMonitor.directory");
+    ckpt_give_back(t->mem, t->ckpt_dir);
+    ckpt_give_back(t->mem, path_join(t->mem, t->run_dir, RUN_BEST));
 }
 
 void aside_unlock_checkpoints(Train *t) {

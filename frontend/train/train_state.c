@@ -417,6 +417,7 @@ static void close_length(Train *t) {
 void train_state_start(Train *t) {
     t->tensor = program_tensors(t->mem, t->program, &t->ntensor);
     aside_lock_checkpoints(t);
+    comm_barrier(); /* then all see the same names */
     if (comm_rank() == 0) data_fingerprint(t->data, t->data_print);
     t->saved_step = t->good_step = -1;
     t->first_loss = NAN;

@@ -287,6 +287,20 @@ int ckpt_remove(int dir_fd, const char *name) {
     return error;
 }
 
+void ckpt_give_back(Arena *mem, const char *dir) {
+    CkptEntry *e;
+    int n, dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) return;
+    ckpt_list(mem, dir, &e, &n);
+    for (int i = 0; i < n; i++) {
+        char name[CKPT_NAME_BYTES];
+        if (!ends_with(e[i].name, CKPT_OLD_TMP)) continue;
+        ckpt_name(e[i].step, name);
+        renameat(dir_fd, e[i].name, dir_fd, name); /* over none but an empty folder */
+    }
+    close(dir_fd);
+}
+
 void ckpt_remove_leftovers(Arena *mem, const char *dir) {
     CkptEntry *e;
     int n, dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

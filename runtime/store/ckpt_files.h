@@ -68,6 +68,9 @@ int ckpt_mend_latest(Arena *mem, const char *dir, int64_t step);
 const char *ckpt_of_latest(Arena *mem, const char *path);
 /* Deletes a folder of plain files. EBUSY when a save holds its lock. 0 or errno. */
 int ckpt_remove(int dir_fd, const char *name);
+/* Gives an .old.tmp in dir its name again where no other has taken it: a save was killed in between, on a
+ * disk that cannot exchange names. For who has locked dir. */
+void ckpt_give_back(Arena *mem, const char *dir);
 /* Deletes the .tmp folders in dir that nobody writes: for who has locked dir, to write there. */
 void ckpt_remove_leftovers(Arena *mem, const char *dir);
 

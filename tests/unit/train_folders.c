@@ -52,6 +52,17 @@ TEST_LIMIT(the_checkpoints_of_a_running_run_are_refused, 120) {
     kill_and_wait(pid);
 }
 
+/* A save that replaces one of its step was killed where a disk cannot exchange names. */
+TEST_LIMIT(a_checkpoint_that_was_moved_out_of_the_way_comes_back, 120) {
+    const char *run = in_temp("run"),
+               *saved = path_join(mem(), run, "ckpt/step_00000004");
+    RUN_EXPECT(0, runs_words(runs_small_config(4, 2), run, ""));
+    EXPECT_INT(rename(saved, arena_printf(mem(), "%s.old.tmp", saved)), 0);
+    RUN_EXPECT(0, runs_words(runs_small_config(6, 2), run, ""));
+    SAID_EXPECT("resumed after step 4");
+    EXPECT(file_exists(saved));
+}
+
 TEST_LIMIT(one_folder_for_the_run_and_its_checkpoints, 120) {
     const char *config = runs_small_config(4, 2), *run = in_temp("run");
     RUN_EXPECT(0, runs_words(config, run, checkpoints_in(run)));
