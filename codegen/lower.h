@@ -61,13 +61,15 @@ typedef struct Lower {
     const Task *task; /* op_tasks of the step of a stage; NULL of others */
 } Lower;
 
-/* lower.c */
+/* lower_base.c */
 LLVMValueRef lower_pointer(Lower *l, const Value *v); /* where a value lives */
 /* The workspace of op, behind so many bytes of it. It must have one: its kind a row in the table of
  * workspaces, which says how many bytes are planned. */
 LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes);
 /* The same of one that may have none: then nothing may be read or written there. */
 LLVMValueRef lower_workspace_if_any(Lower *l, const Op *op);
+
+/* lower.c */
 void lower_module(Lower *l, const Func *entry);
 /* Bytes of workspace that codegen needs for op besides the frame of a callee, by that table. */
 int64_t lower_workspace_bytes(const Op *op, void *lower);

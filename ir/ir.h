@@ -245,9 +245,9 @@ enum OpKind {
     OP_COUNT
 };
 extern const OpInfo optab[OP_COUNT];
-int op_kind(const char *name); /* -1: no such op */
 
 /* op.c */
+int op_kind(const char *name);                      /* -1: no such op */
 const Attr *op_attr(const Op *op, const char *key); /* NULL: absent */
 int64_t op_int(const Op *op, const char *key, int64_t otherwise);
 double op_float(const Op *op, const char *key, double otherwise);
@@ -286,7 +286,6 @@ bool op_is_loop(const Op *op);          /* a call of ops with `times` */
 bool call_slices(const Call *c, int i); /* is operand i one of which runs get slices? */
 /* The `arrive` that waits for a collective with late=1; NULL: there is none, or late=0. */
 Op *op_arrival(const Op *op);
-const Rule *op_rule(const Op *op); /* the attribute, or the row's rule; NULL: none */
 void op_set_attr(Op *op, const Attr *a);    /* copies; replaces one of the same key */
 void op_drop_attr(Op *op, const char *key); /* nothing without it */
 void module_drop_attr(Module *m, const char *key); /* of every op */
@@ -295,6 +294,7 @@ void op_set_float(Op *op, const char *key, double f);
 void op_set_str(Op *op, const char *key, const char *s);
 void op_set_func(Op *op, const Func *callee);
 void op_set_rule(Op *op, const Rule *rule);
+void op_remove(Op *op);
 const Attr *attr_find(const Attr *list, const char *key);
 Attr *attr_copy(Arena *mem, const Attr *list);
 bool attr_is_int(const Attr *a); /* ATTR_INT, ATTR_DIM */
@@ -324,6 +324,7 @@ int func_arg_like(const Func *f, int i);
 bool arg_is_batch(const Func *f, int i);
 const char *arg_str(const Func *f, int i, const char *key, const char *otherwise);
 double arg_float(const Func *f, int i, const char *key, double otherwise);
+Func *module_find(const Module *m, const char *name);
 /* rule.c: the rule of an op bound to the sizes of its operands. Dimension ids are dense;
  * the letters of "..." come in their order. */
 struct Dims {
@@ -343,6 +344,7 @@ const Rule *rule_of_terms(Arena *mem, const Rule *terms); /* with the text of th
  * sentence on what does not. */
 const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
                       Value **out, Dims *d);
+const Rule *op_rule(const Op *op);   /* the attribute, or the row's rule; NULL: none */
 bool op_dims(const Op *op, Dims *d); /* false: the op has no rule */
 /* The same for ops without a rule too, by the `dims` hook of the row. Dimensions of one id
  * are split alike. Their sizes may differ; `size` is then one that every legal split
@@ -363,7 +365,6 @@ struct Builder {
     int line;         /* of the op that it works for; 0: of what makes the operands */
 };
 Module *module_new(Arena *mem, const char *name);
-Func *module_find(const Module *m, const char *name);
 Func *func_new(Module *m, const char *name, Role role);         /* appended */
 Func *func_new_unique(Module *m, const char *name, Role role);  /* name, name.1, ... */
 Value *func_arg(Func *f, const char *name, Type ty);            /* appends an argument */
@@ -401,7 +402,6 @@ Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns 
  * f32 where elements are of 16 bits: each of the primitives would round, and the square of an f16
  * above 256 is none. */
 void op_expand(Builder *b, Op *op, Value **out);
-void op_remove(Op *op);
 void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
 /* Values to be replaced, for a pass that goes through the ops of a function once, in order: what
@@ -421,8 +421,6 @@ void func_rewrite(Func *f, OpGive *give, void *context);
 void value_move(Value *v, Op *to, int nth);
 Op *op_again(Builder *b, const Op *op, Value **in); /* the same of other operands */
 Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
-/* A copy under a name of its own. */
-Func *func_clone(const Func *f, const char *name, Role role);
 Value *op_add_result(Op *op, Type ty); /* one more result of a call, say */
 void op_add_operand(Op *op, Value *v); /* the last one */
 void op_drop_operand(Op *op, int i);
@@ -438,9 +436,11 @@ int value_uses(const Func *f, const Value *v); /* ops and results that read v */
 const Value *value_viewed(const Value *v);
 /* The op that reads v, if nothing else does; NULL. */
 Op *value_only_reader(const Func *f, const Value *v);
-int *func_uses(Arena *mem, Func *f);            /* the same by value id: numbers it */
+int *func_uses(Arena *mem, Func *f); /* value_uses by value id; numbers the function */
 int func_calls(const Module *m, const Func *f); /* of it in the module */
 bool func_is_entry(const Func *f);
+/* The step of a stage; NULL: the module has none. With one stage the only entry. */
+Func *module_stage(const Module *m, int stage);
 /* That pass autodiff has made of a model, which has the argument of role dloss; in a module, NULL:
  * it has none. */
 bool func_is_gradient(const Func *f);
@@ -449,13 +449,7 @@ Op *only_call(const Module *m, const Func *f); /* NULL: there are several, or no
 void func_remove_dead(Func *f);                /* ops whose results nobody reads */
 void module_remove_unused(Module *m); /* functions nobody calls, other than entries */
 
-/* print.c, parse.c, scan.c, verify.c */
-char *module_print(Arena *mem, const Module *m);
-/* By value id, of a function that it numbers: names as its text has them, each once. */
-const char **func_spellings(Arena *mem, Func *f);
-void type_print(Text *t, const Mesh *mesh, const Type *ty);
-Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
-Module *module_clone(Arena *mem, const Module *m); /* through the text */
+/* copy.c */
 /* What the entry of the stage (-1: every entry) needs, with all that the text leaves out; in
  * the module's arena. */
 Module *module_copy(const Module *m, int stage);
@@ -464,12 +458,22 @@ Module *module_copy(const Module *m, int stage);
 Module *module_copy_to(Arena *mem, const Module *m);
 /* A function's arguments alone, of that module but not in its list. */
 Func *func_signature_to(Module *m, const Func *f);
+/* A copy under a name of its own. */
+Func *func_clone(const Func *f, const char *name, Role role);
+
+/* print.c, parse.c, scan.c, verify.c */
+char *module_print(Arena *mem, const Module *m);
+/* By value id, of a function that it numbers: names as its text has them, each once. */
+const char **func_spellings(Arena *mem, Func *f);
+void type_print(Text *t, const Mesh *mesh, const Type *ty);
+Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
+Module *module_clone(Arena *mem, const Module *m);            /* through the text */
 Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */
 void module_verify(const Module *m, const char *file, const char *text); /* fail_at */
 
-/* ---- the interpreter (interp.c): a module's meaning, on all ranks of its mesh ---- */
+/* ---- the interpreter (interp.c, tensor.c): a module's meaning, on all ranks of its mesh ---- */
 
 struct Tensor {
     Type ty;
@@ -507,8 +511,8 @@ typedef struct InterpWatch {
 } InterpWatch;
 const char *interp_run_steps(Arena *mem, const InterpStep *step, int n,
                              const InterpWatch *watch /* or NULL */);
-/* The step of a stage; NULL: the module has none. With one stage the only entry. */
-Func *module_stage(const Module *m, int stage);
+
+/* ---- what others ask about some ops (ops/embed.c, ops/map.c, ops/attention.c) ---- */
 
 /* Words of the operand rng of ops with dropout, i32[RNG_WORDS]: the key of the step, the
  * same for all its micro-batches; the layer; the number of the micro-batch. */

@@ -14,7 +14,6 @@ bool dims_slice(const Op *, Dims *);
 bool dims_stack(const Op *, Dims *);
 void local_max(Local *);
 void infer_reshape(Op *, Type *), infer_unstack(Op *, Type *), infer_stack(Op *, Type *);
-void infer_free(Op *, Type *), infer_embed_add(Op *, Type *);
 
 /* ops/map.c */
 void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);
@@ -42,6 +41,7 @@ Vjp vjp_embed, vjp_rope;
 void infer_rope(Op *, Type *);
 void local_embed(Local *), infer_positions(Op *, Type *);
 void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
+void infer_embed_add(Op *, Type *);
 
 /* ops/attention.c, ops/ring.c */
 Vjp vjp_attention;
@@ -70,7 +70,9 @@ static inline void grad_add_wanted(Grad *g, const Op *op, const Op *grad, int n)
         if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
 }
 
-/* infer.c. Reports that an op's operands do not fit (for infer hooks): unwinds to op_infer,
+/* infer.c */
+void infer_free(Op *, Type *);
+/* Reports that an op's operands do not fit (for infer hooks): unwinds to op_infer,
  * whose caller adds the source position. */
 _Noreturn void infer_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* For infer hooks: operand i must be an rng, i32[4]; attribute p, the share of elements to

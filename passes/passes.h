@@ -109,12 +109,14 @@ typedef struct PassOptions {
         unverified; /* it does not verify the module behind every pass, nor the memory in the
                         end: no code is made of it */
 } PassOptions;
+/* run.c */
 PassOptions pass_options_default(void);
+/* pipe/schedule.c */
+int pass_stages(const PassOptions *o); /* of the schedule, or 1 */
 /* collect.c: what pass collect finds between placements, for all modules that are made of one
  * machine and number of stages. */
 typedef struct KnownPaths KnownPaths;
 KnownPaths *known_paths(Arena *mem);
-int pass_stages(const PassOptions *o); /* of the schedule, or 1 */
 /* options.c: sets one by its name, "micro_batches=2"; the text stays. Fails with
  * EXIT_CONFIG. */
 void pass_option_set(PassOptions *o, const char *text);

@@ -73,10 +73,6 @@ int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);
 /* Parts of a micro-batch whose losses are means of their own (ModelShape.loss_groups):
  * the replicas, when runner_wrapper.calculate_per_token_loss is False; 0: none. */
 int64_t strategy_loss_groups(const Config *cfg, const Strategy *s);
-/* strategy_check.c: do the numbers fit the model (heads, sequence, batch)? Fails with
- * EXIT_CONFIG. */
-void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
-                    ModelShape shape);
 /* bucket_bytes, or what gradient_groups makes of a rank's gradients (spec not NULL). */
 int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec);
 /* What all programs of a configuration are compiled by; choices, logs and limits are the
@@ -87,11 +83,15 @@ PassOptions strategy_pass_options(const Config *cfg);
 /* What a moment of that beta is divided by in update number `update`, from 1 on; 1 where the
  * optimizer corrects none. */
 double strategy_bias_correction(const Config *cfg, double beta, int64_t update);
-/* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose
- * data are split by role and whose parameters only the user's annotations place. */
+/* strategy_check.c: do the numbers fit the model (heads, sequence, batch)? Fails with
+ * EXIT_CONFIG. */
+void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
+                    ModelShape shape);
+/* strategy_seeds.c: gives the module its mesh and the passes their seeds. spec NULL: a user's
+ * module, whose data are split by role and whose parameters only the user's annotations place. */
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);
-/* Sets how the ranks of a mesh are numbered; stages: of all. Orders that number them alike are
- * one. */
+/* rank_order.c: sets how the ranks of a mesh are numbered; stages: of all. Orders that number
+ * them alike are one. */
 void mesh_set_order(Mesh *m, int64_t stages, const RankOrder *order);
 /* Lays it over the processes, where there are several. */
 void strategy_lay_mesh(const Mesh *m, int64_t stages);

@@ -161,12 +161,12 @@ void search_told(const Search *s);
 /* programs.c: makes the program of a way to split; its update is that of another where it may
  * be. */
 Probe search_probe(Search *s, ProbeKey key);
+/* Of a step's sequences. What no choice changes is refused here, where it is said best. */
+double search_ahead_bytes(const Search *s);
 /* A probe becomes its program; what choices know of it stays. */
 void probe_take(Probe *p, Probe program);
 /* space.c: makes the program of a probe that is a bound. */
 void search_make_probe(Search *s, int probe);
-/* Of a step's sequences. What no choice changes is refused here, where it is said best. */
-double search_ahead_bytes(const Search *s);
 /* inside.c. May a choice have placements inside of layers beside those of its keys? */
 bool inside_may(const Search *s, const Choice *c);
 /* NULL: there are none that take less than that part of the seconds of layers by keys. */
@@ -178,32 +178,16 @@ void choice_bound(Search *s, Choice *c);
 /* Bytes of a choice of a bound, where its program needs more layers made again, and so takes fewer; else
  * its own. */
 double choice_least_bytes(Search *s, const Choice *c);
-/* places.c: those of a choice; they are made where they are not known yet. */
-const Places *choice_places(Search *s, const Choice *c);
-Pieces *search_pieces(Search *s, const Choice *c);
-Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes);
 /* What plans said of choices like this one; makes it where there is none. */
 Extra *choice_extra(Search *s, const Choice *c);
 /* Both of the same probe. */
 bool choice_is_like(const Choice *c, const Extra *e);
 /* Before the first choice, when the model is known. */
 void choice_make_room(Search *s);
-/* balance.c: would other layers than even ones make its slowest stage faster? */
-bool choice_may_balance(Search *s, const Choice *c);
-/* Where seconds are bounds, layers that are balanced by the true ones lie as they are by the least or
- * by the most, or between. By the most, by stage; NULL: that is as by the least, or they are no bounds. */
-const int64_t *choice_other_balance(Search *s, const Choice *c);
-/* Layers of each chunk. */
-void choice_layers(Search *s, const Choice *c, int64_t *layers);
 /* Chunks' forwards whose activations a stage keeps at most. */
 double choice_in_flight(const Choice *c, int stage);
 /* Layers of each chunk that are made again. */
 int *choice_remade(Arena *mem, Search *s, const Choice *c);
-/* orders.c: the axes of a mesh but tp; messages from a stage to the next, behind the last the first. */
-Axes choice_replicas(const Mesh *mesh);
-GroupShape choice_hop(const Machine *m, const Mesh *mesh, int stages, int stage);
-/* The orders that are worth trying for these degrees, at most SEARCH_ORDERS; at least 1. */
-int choice_orders(const Search *s, const Choice *c, RankOrder *order);
 /* Bytes that a plan may have with the batches that are read ahead; INFINITY. */
 double search_room(const Search *s);
 /* Bytes of a gradient over those of its parameter. */
@@ -211,5 +195,21 @@ double search_gradient_share(const Search *s);
 /* Bytes of batches that are read ahead, of which each replica has its own; what they leave. */
 double choice_ahead(const Search *s, const Choice *c);
 double choice_room(const Search *s, const Choice *c);
+/* places.c: those of a choice; they are made where they are not known yet. */
+const Places *choice_places(Search *s, const Choice *c);
+Pieces *search_pieces(Search *s, const Choice *c);
+Pieces *search_pieces_at(Search *s, const Choice *c, const Shapes *shapes);
+/* balance.c: would other layers than even ones make its slowest stage faster? */
+bool choice_may_balance(Search *s, const Choice *c);
+/* Where seconds are bounds, layers that are balanced by the true ones lie as they are by the least or
+ * by the most, or between. By the most, by stage; NULL: that is as by the least, or they are no bounds. */
+const int64_t *choice_other_balance(Search *s, const Choice *c);
+/* Layers of each chunk. */
+void choice_layers(Search *s, const Choice *c, int64_t *layers);
+/* orders.c: the axes of a mesh but tp; messages from a stage to the next, behind the last the first. */
+Axes choice_replicas(const Mesh *mesh);
+GroupShape choice_hop(const Machine *m, const Mesh *mesh, int stages, int stage);
+/* The orders that are worth trying for these degrees, at most SEARCH_ORDERS; at least 1. */
+int choice_orders(const Search *s, const Choice *c, RankOrder *order);
 
 #endif

@@ -41,7 +41,7 @@ typedef struct Seconds {
 
 /* seconds_options.c: the noise of the options, in mem. Fails with EXIT_CONFIG. */
 void seconds_noise(Seconds *s, const Options *o);
-/* Of a plan: sets its machine, and everything of `s` behind noise and steps. */
+/* seconds_run.c. Of a plan: sets its machine, and everything of `s` behind noise and steps. */
 void seconds_open(Seconds *s, Plan *p, const Machine *m);
 void seconds_run(Seconds *s);
 /* The share q of all steps is at most so long. */
@@ -52,6 +52,8 @@ RankPlace seconds_place(const Seconds *s, int rank);
 int seconds_shown(const Seconds *s);
 RankStep seconds_step(const Seconds *s, RankShow show);
 Timeline seconds_timeline(const Seconds *s, const RankStep *step, int shown);
+/* seconds_print.c */
 void seconds_print(const Seconds *s, Text *out);
 void seconds_json(const Seconds *s, Text *out);
+
 #endif

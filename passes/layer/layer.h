@@ -179,13 +179,15 @@ LayerMessages layer_messages(const Module *local);
 
 /* ---- within the room ---- */
 
-/* What a way to bring a value from one placement to another sends. */
+/* cost.c: what a way to bring a value from one placement to another sends. */
 typedef struct Move {
     int op; /* OpKind of the collective; -1: none */
     double bytes, seconds;
     bool can;
 } Move;
 Move layer_move(const LayerGraph *g, const LayerValue *x, int from, int to);
+/* options.c. Where the axis, one of the mesh's, has a value of this type. */
+int layer_place(const Type *t, Axes axis);
 /* Placement that operand i must have when the op is split over the letter, and that result
  * i then has. With OVER_PASS `was` is the operand's own. */
 int layer_need(const LayerOp *op, int letter, int i, int was);
@@ -193,7 +195,7 @@ int layer_gives(const LayerOp *op, int letter, int i);
 static inline int place_pending(const Type *t) {
     return 1 + t->rank;
 }
-/* options.c: what it takes over each letter; and the ways to compute it. */
+/* What it takes over each letter; and the ways to compute it. */
 void layer_time_op(LayerGraph *g, LayerOp *op);
 void layer_options(LayerGraph *g, LayerOp *op);
 /* Is there a term that decides for the option? */
@@ -203,14 +205,12 @@ bool layer_decided(const LayerGraph *g, const LayerOp *op, const LayerOption *o,
  * place: of an operand that of its value, of a result its seed. */
 bool layer_allows(const LayerGraph *g, const LayerOp *op, const LayerOption *o, int t,
                   int place);
-/* The loops over layers, forward and backward; NULL, or what is wrong with the model. */
+/* graph.c: the loops over layers, forward and backward; NULL, or what is wrong with the model. */
 const char *layer_loops(const Module *m, const Op *loop[2]);
-/* Seconds once a step, as a share of a micro-batch, of a parameter with that seed. */
+/* cost.c: seconds once a step, as a share of a micro-batch, of a parameter with that seed. */
 double layer_update_seconds(const LayerGraph *g, const LayerGroup *k, int seed);
 double layer_weight_bytes(const LayerGraph *g, const LayerGroup *k, int seed);
 /* Bytes that a rank keeps of a value for backward where it lies so. */
 double layer_kept_bytes(const LayerGraph *g, int value, int place);
-/* Where the axis, one of the mesh's, has a value of this type. */
-int layer_place(const Type *t, Axes axis);
 
 #endif

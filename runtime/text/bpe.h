@@ -161,7 +161,7 @@ struct Tokenizer {
     int nalong;
 };
 
-/* Sorted, for lookup; [n] are copied. */
+/* bpe_text.c. Sorted, for lookup; [n] are copied. */
 AddedSet added_set_new(Arena *mem, const AddedToken *token, int32_t n);
 /* A tokenizer of t->token, vocab, table, merge, merges, rule, byte_id and added tokens, all
  * else filled in here. Every byte must have a token in byte_id, which may be an added one. */
@@ -171,9 +171,8 @@ void bpe_finish(Arena *mem, Tokenizer *t);
 void bpe_set_ends(Arena *mem, Tokenizer *t, const char *bos, const char *eos);
 /* s[n] as the rule normalizes it; *n bytes. */
 const char *bpe_normalize(Arena *mem, const TextRule *rule, const char *s, size_t *n);
-uint64_t tokenizer_next_serial(void);
 
-/* ---- encoding: words (bpe.c), texts (bpe_text.c) ---- */
+/* ---- encoding (bpe.c) ---- */
 
 typedef struct IdsOut {
     int32_t *id;
@@ -202,6 +201,7 @@ struct TokenizerCache {
 /* At least `bytes` of room; what was in it is gone. */
 void *room_get(Room *r, size_t bytes);
 void room_trim(Room *r);
+uint64_t tokenizer_next_serial(void);
 /* Forgets the words of another tokenizer. */
 void cache_begin(TokenizerCache *c, const Tokenizer *t);
 /* Ids of [p, end), valid UTF-8 that is cut into pre-tokens by t->rule.split; up to `limit`

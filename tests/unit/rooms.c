@@ -42,6 +42,9 @@ static const char *const rooms[] = {
 /* Tables that name everything of one kind: of ops, of passes. */
 static const char *const tables[] = {"ir/optab.c", "passes/run.c"};
 
+static const char *const tops[] = {"base",    "ir",      "passes",
+                                   "runtime", "codegen", "frontend"};
+
 /* Number of the room that a path from the root stands in; -1: in none. */
 static int room_of(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -84,8 +87,6 @@ static void check_includes(const char *root, const char *path) {
 }
 
 TEST(includes_point_one_way) {
-    static const char *const tops[] = {"base",    "ir",      "passes",
-                                       "runtime", "codegen", "frontend"};
     const char *root = path_join(mem(), tests_dir(), "..");
     for (int i = 0; i < ARRAY_LEN(tops); i++) each_file(root, tops[i], check_includes);
     printf("  %d includes\n", nincludes);
@@ -135,6 +136,10 @@ static void take_symbol(char *line) {
         PUSH(mem(), defined, ndefined, defined_cap, s);
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const Symbol *)a)->name, ((const Symbol *)b)->name);
+}
+
 static void read_objects(void) {
     char line[8192];
     FILE *nm = popen("find " BUILD_DIR "/CMakeFiles -path '*/stator_*.dir/*.c.o' | "
@@ -142,10 +147,7 @@ static void read_objects(void) {
                      "r");
     while (nm && fgets(line, sizeof line, nm)) take_symbol(line);
     EXPECT(nm && pclose(nm) == 0);
-}
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const Symbol *)a)->name, ((const Symbol *)b)->name);
+    qsort(defined, (size_t)ndefined, sizeof *defined, by_name);
 }
 
 static bool is_table(int file) {
@@ -157,7 +159,6 @@ static bool is_table(int file) {
 static bool needs[MAX_FILES][MAX_FILES];
 
 static void link_files(void) {
-    qsort(defined, (size_t)ndefined, sizeof *defined, by_name);
     for (int i = 0; i < nused; i++) {
         const Symbol *s =
             bsearch(&used[i], defined, (size_t)ndefined, sizeof *s, by_name);
@@ -208,6 +209,73 @@ TEST(no_two_files_need_each_other) {
         fprintf(stderr, "\n");
     }
     test_fail(__FILE__, __LINE__, "files need each other in a circle");
+}
+
+/* ---- labels of headers ---- */
+
+#define WORD "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
+static int nlabelled;
+
+/* "graph.c, copy.c: ..." -> "/graph.c/copy.c/"; "" where no name of a file is first. */
+static const char *files_at(const char *at) {
+    Text t = text_new(mem());
+    text_add(&t, "/");
+    for (size_t n; n = strspn(at, WORD "/") + 2, !strncmp(at + n - 2, ".c", 2);) {
+        if (strspn(at + n, WORD)) break; /* .csv */
+        text_add(&t, "%.*s/", (int)n, at);
+        at += n + strspn(at + n, ", ");
+    }
+    return t.n > 1 ? t.s : "";
+}
+
+/* Is it no symbol of ours, or is one of the files where it is defined in the label? */
+static void check_symbol(const char *path, const char *label, const char *name) {
+    const char *is = NULL;
+    for (int i = 0; i < ndefined; i++) {
+        if (strcmp(defined[i].name, name)) continue;
+        is = file_name[defined[i].file];
+        nlabelled++;
+        if (strstr(label, arena_printf(mem(), "%s/", strrchr(is, '/')))) return;
+    }
+    if (is)
+        test_fail(__FILE__, __LINE__, "%s: %s is in %s, not in %s", path, name, is,
+                  label);
+}
+
+/* A comment that names files first is for what is below it up to an empty line; that of a
+ * section, which may name them in brackets, up to the next. */
+static void check_labels(const char *root, const char *path) {
+    if (!ends_with(path, ".h")) return;
+    char *text = file_read(mem(), path_join(mem(), root, path), 1 << 22, NULL, EXIT_DATA);
+    const char *label = "";
+    bool section = false;
+    int depth = 0;
+    for (char *p = strstr(text, "*/"); *p;) {
+        size_t n = strspn(p, WORD);
+        if (!strncmp(p, "/*", 2)) {
+            bool begins = p[-1] == '\n' && !strncmp(p, "/* ---- ", 8);
+            const char *files = p[-1] == '\n' ? files_at(p + (begins ? 8 : 3)) : "";
+            if (begins && !*files) files = files_at(strpbrk(p, "(\n") + 1);
+            if (begins || *files) label = files, section = begins;
+            n = (size_t)(strstr(p, "*/") + 2 - p);
+        } else if (*p == '#') {
+            while (n += strcspn(p + n, "\n"), p[n - 1] == '\\') n++;
+        } else if (n) {
+            if (!depth && *label) check_symbol(path, label, arena_strndup(mem(), p, n));
+        } else {
+            depth += (*p == '{' || *p == '(') - (*p == '}' || *p == ')');
+            if (!strncmp(p, "\n\n", 2) && !section) label = "";
+            n = 1;
+        }
+        p += n;
+    }
+}
+
+TEST(headers_say_where_functions_are) {
+    const char *root = path_join(mem(), tests_dir(), "..");
+    read_objects();
+    for (int i = 0; i < ARRAY_LEN(tops); i++) each_file(root, tops[i], check_labels);
+    EXPECT(nlabelled > 300);
 }
 
 /* ---- knowledge is data ---- */
