@@ -41,7 +41,7 @@ typedef struct Type {
     int64_t dim[MAX_RANK];
     Axes split[MAX_RANK]; /* axes that split a dimension */
     Axes pending;         /* axes over which it is a partial sum */
-    uint8_t open;         /* bit d: dimension d is marked `:?`; no pass reads it */
+    uint8_t open;         /* bit d: dimension d is marked `:?`; layouts refuse it */
     bool open_sum;        /* the splits are decided, pending sums are not (`+?`) */
 } Type;
 

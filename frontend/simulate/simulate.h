@@ -1,8 +1,8 @@
 /* simulate.h - what the files of the command `simulate` share: all ranks of a strategy in one
  * process, run by the interpreter, against one rank of the same model on the same batches.
- * The order of a simulation: the plan of the configuration -> simulate_shrink -> simulate_open
- * -> simulate_step, once a step -> simulate_compare -> simulate_print. docs/simulate.md
- * describes what is shown. */
+ * The order of a simulation: the plan of the configuration -> simulate_shrink ->
+ * simulate_data_open -> simulate_ranks_new -> once a step simulate_data_next and simulate_step
+ * -> simulate_compare -> simulate_print. docs/simulate.md describes what is shown. */
 #ifndef STATOR_SIMULATE_H
 #define STATOR_SIMULATE_H
 #include "frontend/plan/plan.h"

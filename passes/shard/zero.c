@@ -6,7 +6,8 @@
  * function that uses it starts with unpad, reshape, rearrange, reshape back to the
  * matrix, which cost nothing on a rank when there is no padding; at level 3 the parts are
  * gathered before that. What is then split over the replicas follows from the level: 1
- * the states (see train.c), 2 the gradient too (see autodiff.c), 3 the parameter itself.
+ * the states (see train_update.c), 2 the gradient too (see autodiff_pair.c), 3 the
+ * parameter itself.
  * Replicas over other axes than option zero_axes split it likewise; gradients stay partial sums
  * over these until the step ends. Attribute `global` has its shape, `zero` the level. */
 #include "ir/placement.h"
