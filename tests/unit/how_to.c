@@ -123,7 +123,7 @@ TEST(the_picture_has_the_passes) {
     Text picture = text_new(mem);
     for (const char *p = begin; p < end; p++)
         text_add_bytes(&picture, islower((unsigned char)*p) ? p : ",", 1);
-    char *list = arena_strdup(mem, train_passes);
+    char *list = arena_printf(mem, "%s,%s", train_passes, forward_passes);
     for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
         if (!strstr(picture.s, arena_printf(mem, ",%s,", name)))
             test_fail(__FILE__, __LINE__,
