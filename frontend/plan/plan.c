@@ -372,6 +372,13 @@ void plan_check_memory(const Plan *all) {
     int64_t beside = plan_process_bytes(p->job->cfg) + p->ahead_bytes;
     char ranks[64] = "on every rank", fewer[64] = "";
     if (!limit || p->memory.total_bytes <= limit - beside) return;
+    if (beside >= limit)
+        fail(EXIT_MEMORY,
+             "the process alone needs %.1f MB, without what is planned: more than "
+             "context.max_device_memory, %s\n"
+             "    hint: a larger context.max_device_memory%s",
+             (double)beside / 1e6, config_memory_limit(p->job->cfg),
+             p->job->cfg->profile ? ", or profile False" : "");
     if (p->pipe) {
         snprintf(ranks, sizeof ranks, "on every rank of stage %d", p->stage);
         snprintf(fewer, sizeof fewer,

@@ -16,8 +16,11 @@ enum {
      * are over few numbers: the shrunken model would be worse than the model is. */
     LEAST_HEAD_DIM_OF_NORMS = 16,
     LEAST_WIDTH_OF_NORMS = 32,
+    LEAST_INNER_WIDTH = 4, /* of the MLP */
     LEAST_VOCAB = 48,
     LEAST_SEQ = 16,
+    LEAST_WINDOW =
+        4, /* in one of its own token alone attention depends on no query or key */
     LEAST_LAYERS = 2, /* of a chunk, so that its loop is one */
     LEAST_MICRO = 3,  /* the first, the last, and one between them */
     SHARED_HEADS = 2, /* that read the same keys, where several do */
@@ -106,8 +109,8 @@ static void shrink_widths(ModelSpec *s, const ModelSpec *was, const Strategy *t,
     int64_t width = MAX(llround((double)was->hidden * share), least);
     s->hidden = smallest(was->hidden % parts ? 1 : parts, width, was->hidden);
     double wider = (double)was->ffn / (double)was->hidden;
-    s->ffn = smallest(with_entries(t->tensor, parts, was->ffn),
-                      llround((double)s->hidden * wider), was->ffn);
+    int64_t inner = MAX(llround((double)s->hidden * wider), LEAST_INNER_WIDTH);
+    s->ffn = smallest(with_entries(t->tensor, parts, was->ffn), inner, was->ffn);
     int64_t rows = with_entries(t->tensor, parts, was->vocab);
     bool padded = was->vocab % t->tensor != 0;
     s->vocab =
@@ -131,7 +134,8 @@ static int64_t of_shorter(int64_t n, int64_t was, int64_t seq) {
 static void shrink_positions(ModelSpec *s, int64_t was, int64_t seq) {
     s->max_positions =
         MIN(s->max_positions, MAX(seq, of_shorter(s->max_positions, was, seq)));
-    if (s->window) s->window = s->window < was ? of_shorter(s->window, was, seq) : seq;
+    int64_t window = MAX(of_shorter(s->window, was, seq), MIN(s->window, LEAST_WINDOW));
+    if (s->window) s->window = s->window < was ? window : seq;
     if (s->rope.original) s->rope.original = of_shorter(s->rope.original, was, seq);
 }
 

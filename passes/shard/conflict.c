@@ -9,8 +9,17 @@ static bool is_of_function(const Annotation *a, const Func *f, const char *name)
            (f->made_of && annotation_is_about(a, f->made_of, name));
 }
 
+/* Is it made of a parameter that pass zero has flattened, to stand for it? */
+static bool is_unflattened(const Seed *c) {
+    for (int i = 0; c->v->def && i < c->f->narg; i++)
+        if (attr_find(c->f->arg_attr[i], "zero") &&
+            text_equal(c->f->arg[i]->name, c->v->name))
+            return true;
+    return false;
+}
+
 static bool stands_for(const Annotation *a, const Seed *c, const char *name) {
-    bool argument = !c->v->def && func_is_entry(c->f);
+    bool argument = (!c->v->def && func_is_entry(c->f)) || is_unflattened(c);
     if (is_of_function(a, c->f, name)) return true;
     if (argument && annotation_is_about(a, NULL, name)) return true;
     /* the gradient of a model has the model's arguments, and so has the step */

@@ -116,6 +116,22 @@ TEST(an_entry_against_the_strategy_is_a_conflict_where_they_meet) {
     arena_free(mem);
 }
 
+/* A parameter that is stored flat is met as what is made of it. */
+TEST(a_conflict_beside_an_optimizer_shard_names_who_asked) {
+    Arena *mem = arena_new();
+    for (int level = 1; level <= 3; level++) {
+        const char *keys =
+            arena_printf(mem, "dp 2 tp 2 cp 2 zero level%d threshold 0", level);
+        const char *said = refusal(mem, "\"h.mlp.c_fc.weight=-,cp\"", keys);
+        EXPECT_PART(said, "plan.yaml:6:19: error: ");
+        EXPECT_PART(said,
+                    "(plan.yaml:6: parallel.shard, entry 1 'h.mlp.c_fc.weight=-,cp')");
+        EXPECT_PART(said, "(parallel_config.model_parallel)");
+        EXPECT(!strstr(said, "in the module"));
+    }
+    arena_free(mem);
+}
+
 TEST(the_stream_into_a_loop_and_within_it_is_a_conflict) {
     Arena *mem = arena_new();
     const char *said = refusal(mem, "\"layer/x=tp,-,-\"", "dp 2 tp 2");

@@ -436,7 +436,10 @@ TEST_LIMIT(a_thousand_ranks_and_175_billion_weights_take_seconds, 20) {
 TEST(a_plan_above_the_limit_is_refused) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_gpt2, "context.max_device_memory 20MB");
-    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "context.max_device_memory");
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "context.max_device_memory, 20MB");
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "the process alone needs");
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY,
+                "hint: a larger context.max_device_memory");
     const int64_t all = p.memory.total_bytes + PLAN_PROCESS_BYTES + p.ahead_bytes;
     p = plan_of(mem, plan_gpt2,
                 arena_printf(mem, "context.max_device_memory %lldB", (long long)all));

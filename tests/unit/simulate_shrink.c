@@ -60,6 +60,15 @@ TEST(norms_behind_norms_are_over_enough_numbers) {
     arena_free(mem);
 }
 
+TEST(a_narrow_inside_stays) {
+    Arena *mem = arena_new();
+    SimulateJob s = gpt2(mem, "M.ffn_hidden_size 8 tp 2");
+    EXPECT(s.job.spec.ffn == 4);
+    s = gpt2(mem, "M.ffn_hidden_size 2 tp 2");
+    EXPECT(s.job.spec.ffn == 2);
+    arena_free(mem);
+}
+
 TEST(keys_stay_shared) {
     Arena *mem = arena_new();
     SimulateJob s = llama(mem, "tp 4");
@@ -81,6 +90,11 @@ TEST(padding_windows_and_positions_stay) {
     EXPECT(s.job.spec.vocab == 48 && s.job.shape.vocab_rows == 48);
     s = llama(mem, "M.sliding_window 64");
     EXPECT(s.job.spec.window == 4 && s.job.seq == 16);
+    s = llama(mem,
+              "M.sliding_window 8"); /* of one token nothing would depend on queries */
+    EXPECT(s.job.spec.window == 4 && s.job.seq == 16);
+    s = llama(mem, "M.sliding_window 2");
+    EXPECT(s.job.spec.window == 2 && s.job.seq == 16);
     s = llama(mem, "M.sliding_window 1024");
     EXPECT(s.job.spec.window >= s.job.seq);
     s = gpt2(mem, "M.max_position_embeddings 512");
