@@ -332,7 +332,7 @@ static void no_kernel(const DnnlProblem *p, const DnnlMatmul *m, char *why, size
         hint = "; bf16 needs a CPU with AVX-512";
     snprintf(why, size, "oneDNN has no fast matmul for %s %lld x %lld x %lld (only %s)%s",
              dtype_name[p->a.dtype], (long long)p->m, (long long)p->n, (long long)p->k,
-             m->impl, hint);
+             m->impl[0] ? m->impl : "none", hint);
 }
 
 DnnlMatmul *dnnl_matmul_new(const ProductShape *s, DnnlForm form, char *why,

@@ -184,9 +184,12 @@ static void check_numbers(const Op *op, const Type *out, int nout) {
 static void infer_all(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,
                       int *nout) {
     const OpInfo *info = &optab[op->kind];
-    if (op->nin < info->nin_min || (info->nin_max >= 0 && op->nin > info->nin_max)) {
-        infer_error("%d operands; it takes %d", op->nin, info->nin_min);
-    }
+    if (info->nin_max >= 0 && op->nin > info->nin_max)
+        infer_error("%d operands; it takes %s%d", op->nin,
+                    info->nin_max > info->nin_min ? "at most " : "", info->nin_max);
+    if (op->nin < info->nin_min)
+        infer_error("%d operands; it takes %s%d", op->nin,
+                    info->nin_max != info->nin_min ? "at least " : "", info->nin_min);
     check_operand_types(op);
     const Attr *rule = op_attr(op, "rule");
     if (rule && op->nin == rule->rule->nin) check_rule_letters(op, rule->rule);

@@ -134,6 +134,18 @@ static void check_tokens(const Func *f) {
     }
 }
 
+/* Results besides the loss are known by their names: to predict, and to who writes them to a file. */
+static void check_results(const Func *f) {
+    for (int i = 1; i < f->nret; i++)
+        for (int k = 1; k < i; k++)
+            if (f->ret[k] == f->ret[i])
+                fail(EXIT_CONFIG,
+                     "@%s returns %%%s twice, and results are known by their names: "
+                     "return "
+                     "it once, or a copy of it, %%other = copy %%%s",
+                     f->name, f->ret[i]->name, f->ret[i]->name);
+}
+
 static void check_model(const Func *f) {
     Type scalar = type_scalar(DT_F32);
     check_arguments(f);
@@ -149,6 +161,7 @@ static void check_model(const Func *f) {
                  k, f->name, f->arg[f->alias[k]]->name);
     if (f->nret < 1 || !type_same_shape(&f->ret[0]->ty, &scalar))
         fail(EXIT_CONFIG, "the first result of @%s must be the loss, f32[]", f->name);
+    check_results(f);
 }
 
 /* Of other types there is no code: f64 and i64 are for the interpreter. */

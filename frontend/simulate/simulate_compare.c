@@ -62,14 +62,20 @@ static double apart(const Layout *l, int rank, const float *part, const Tensor *
     return sum;
 }
 
-/* Over all ranks of all stages that hold some of it. */
-static void add_ranks(const SimulateRanks *r, const char *name, const Tensor *one,
-                      Pair *p) {
+/* A parameter may have the name of another one's state. */
+static bool is_same(const Func *f, int i, const Func *g, int k) {
+    return arg_role(f, i) == arg_role(g, k) &&
+           !strcmp(tensor_name(f, i), tensor_name(g, k));
+}
+
+/* Over all ranks of all stages that hold some of argument `nth` of the one. */
+static void add_ranks(const SimulateRanks *r, const Func *whole, int nth,
+                      const Tensor *one, Pair *p) {
     double elements = 0, sum = 0;
     for (int k = 0; k < r->stages; k++) {
         const Func *f = r->step[k].f;
         for (int i = 0; i < f->narg; i++) {
-            if (!is_kept(f, i) || strcmp(tensor_name(f, i), name)) continue;
+            if (!is_same(f, i, whole, nth)) continue;
             Layout l = layout_of(r->mem, f, i);
             for (int n = 0; n < r->ranks; n++)
                 sum += apart(&l, k * r->ranks + n, r->step[k].arg[n][i]->data, one,
@@ -90,7 +96,7 @@ static Pair pair_of(const SimulateRanks *ranks, const SimulateRanks *one, int i,
         p.reference += square((double)v[k] - from);
         p.value += square((double)v[k]);
     }
-    add_ranks(ranks, tensor_name(one->step[0].f, i), t, &p);
+    add_ranks(ranks, one->step[0].f, i, t, &p);
     return p;
 }
 

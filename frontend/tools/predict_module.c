@@ -39,17 +39,9 @@ static Func *without_loss(Module *m, const char *path) {
 }
 
 /* By which results are known: simplify may give them the value of another name. */
-static const char **result_names(Arena *mem, const Func *f, const char *path) {
+static const char **result_names(Arena *mem, const Func *f) {
     const char **name = NEW_ARRAY(mem, const char *, (size_t)f->nret);
-    for (int i = 1; i < f->nret; i++) {
-        name[i - 1] = f->ret[i]->name;
-        for (int k = 1; k < i; k++)
-            if (f->ret[k] == f->ret[i])
-                fail(EXIT_CONFIG,
-                     "%s: @%s returns %%%s twice; results are known by their "
-                     "names",
-                     path, f->name, f->ret[i]->name);
-    }
+    for (int i = 1; i < f->nret; i++) name[i - 1] = f->ret[i]->name;
     return name;
 }
 
@@ -155,7 +147,7 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
     Forward f = {0};
     const char *name = source_module_name(mem, s);
     Module *m = model_parse(mem, name, s->module, strlen(s->module));
-    const char **results = result_names(mem, model_entry(m), name);
+    const char **results = result_names(mem, model_entry(m));
     f.model = without_loss(m, name);
     f.data = open_samples(mem, f.model, data);
     f.batch = data_batch_new(mem, f.data);

@@ -140,7 +140,9 @@ static void refuse_unmatched(const Module *m, const Annotation *a) {
     for (int i = 0; i < f->narg; i++) names[i] = f->arg[i]->name;
     const char *near = nearest_name(a->pattern, names, f->narg);
     refuse(a, NULL, "nothing is called '%s'%s%s", a->pattern,
-           near ? "; did you mean " : "; values of a function are written function/value",
+           near ? "; did you mean "
+                : "; values of a function are written function/value, and one "
+                  "that nothing reads or another op computes as well is none",
            near ? near : "");
 }
 

@@ -300,6 +300,11 @@ TEST(module_from_text) {
                 ", %w: f32[2,3] {role=\"param\"; init=\"ones\"}) -> "
                 "(f32[2,3]) {\n  %s = add %x, %w : f32[2,3]\n  return %s\n}\n",
          "must be the loss, f32[]"},
+        {HEADER "func @f:model(" DATA
+                ", %w: f32[2,3] {role=\"param\"; init=\"ones\"}) -> "
+                "(f32[], f32[2,3], f32[2,3]) {\n  %y = add %x, %w : f32[2,3]\n"
+                "  %s = sum %y {bt->_} : f32[]\n  return %s, %y, %y\n}\n",
+         "@f returns %y twice"},
         {HEADER
          "func @f:model(%t: i32[2,3] {role=\"tokens\"}, %w: f32[4] {role=\"param\"; "
          "init=\"ones\"}) -> (f32[]) {\n  %s = sum %w {v->_} : f32[]\n  return %s\n}\n",

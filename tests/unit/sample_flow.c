@@ -319,10 +319,17 @@ TEST(results_that_read_no_sample) {
         float x = ((const float *)w->data)[k];
         EXPECT(((const float *)v->data)[k] == x * x);
     }
-    run = trained(PLAIN, MEAN, ", %l, %l|, f32[4,4], f32[4,4]");
-    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "predict %s --data %s --out %s", run,
-                                         in_temp("data10"), out));
-    SAID_EXPECT("@net returns %l twice");
+}
+
+/* In what --dump writes it would stand twice. */
+TEST(a_result_with_the_name_of_a_gradient_is_not_dumped) {
+    trained(PLAIN "  %grad.w = mul %w, %w : f32[5,4]\n", MEAN, ", %grad.w|, f32[5,4]");
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "train %s --dataset_dir %s --output_dir %s --dump %s",
+                            in_temp("net.yaml"), in_temp("data10"), in_temp("other"),
+                            in_temp("dump.safetensors")));
+    SAID_EXPECT("dump: the result %grad.w of @net has the name of what is written of "
+                "parameter %w");
 }
 
 /* What fills a batch up are samples again: a label that is an index too stays one, and what a

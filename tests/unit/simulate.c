@@ -322,6 +322,19 @@ TEST(a_module_of_the_user_is_simulated_as_it_is) {
     arena_free(mem);
 }
 
+/* On two ranks, which must agree with one. */
+static void simulate_module(Arena *mem, const char *module) {
+    char *path = path_join(mem, temp_dir(), "m.ir");
+    EXPECT_INT(file_write_atomic(path, module, strlen(module)), 0);
+    char *yaml = arena_printf(
+        mem, "model: {file: %s}\ntrain_dataset: {data_loader: {type: Tensors}}\n", path);
+    path = path_join(mem, temp_dir(), "m.yaml");
+    EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
+    run(cmd_simulate, path, "-n", "2", (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "\npassed");
+}
+
 /* What is rounded to 16 bits differs by such roundings, whatever says so. */
 TEST(a_module_that_rounds_has_the_limits_of_its_types) {
     static const char text[] =
@@ -341,19 +354,25 @@ TEST(a_module_that_rounds_has_the_limits_of_its_types) {
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(type); i++) {
         const char *t = type[i][0];
-        char *path = path_join(mem, temp_dir(), "m.ir"), *module, *yaml;
-        module = arena_printf(mem, text, t, t, t);
-        EXPECT_INT(file_write_atomic(path, module, strlen(module)), 0);
-        yaml = arena_printf(
-            mem, "model: {file: %s}\ntrain_dataset: {data_loader: {type: Tensors}}\n",
-            path);
-        path = path_join(mem, temp_dir(), "m.yaml");
-        EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
-        run(cmd_simulate, path, "-n", "2", (char *)NULL);
-        worked();
+        simulate_module(mem, arena_printf(mem, text, t, t, t));
         EXPECT_PART(printed, type[i][1]);
-        EXPECT_PART(printed, "\npassed");
     }
+    arena_free(mem);
+}
+
+TEST(a_parameter_with_the_name_of_a_state_is_another_tensor) {
+    Arena *mem = arena_new();
+    simulate_module(
+        mem,
+        "module @m mesh() level(global)\n"
+        "func @net:model(%x: f32[8,6] {role=\"data\"},\n"
+        "    %w: f32[6,4] {role=\"param\"; init=\"normal\"; std=0.5},\n"
+        "    %m.w: f32[6,4] {role=\"param\"; init=\"normal\"; std=0.5}) -> (f32[]) {\n"
+        "  %a = dot %x, %w {bi,io->bo} : f32[8,4]\n"
+        "  %b = dot %x, %m.w {bi,io->bo} : f32[8,4]\n"
+        "  %y = mul %a, %b : f32[8,4]\n  %e = mul %y, %y : f32[8,4]\n"
+        "  %s = sum %e {bo->_} : f32[]\n  %loss = scale %s {by=0.03125} : f32[]\n"
+        "  return %loss\n}\n");
     arena_free(mem);
 }
 
