@@ -80,10 +80,6 @@ bool model_ends_text(const ModelSpec *s, int64_t token);
 
 /* Of a configuration's model.model_config (not model.file). Fails with EXIT_CONFIG. */
 ModelSpec model_spec_of_config(const Config *cfg);
-/* How extend_method stretches rotary positions; NTK changes their base alone. */
-RopeScaling model_rope_of_config(const Config *cfg);
-/* The base of rotary positions: rotary_base, which NTK multiplies. */
-double model_rope_base_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text. Of a
  * generation_config.json in the folder ends and choices are taken, see generation.h.
  * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with

@@ -1,4 +1,5 @@
-/* model_keys.c - see model_keys.h. */
+/* model_keys.c - a ModelSpec from the keys of a configuration, and keys with a model that is
+ * loaded; see model.h, model_keys.h. */
 #include "frontend/model/model_keys.h"
 #include "frontend/config/config_state.h"
 #include <math.h>
@@ -51,6 +52,74 @@ static const KeyField fields[] = {
     FIELD("pad_token", model_pad_token, pad_token, true),
 };
 
+/* The key of a function; the first one of a key is what it means. */
+static const Activation act_of[] = {[MLP_GELU] = ACT_GELU,
+                                    [MLP_GELU_ERF] = ACT_GELU,
+                                    [MLP_FAST_GELU] = ACT_FAST_GELU,
+                                    [MLP_RELU] = ACT_RELU,
+                                    [MLP_SILU] = ACT_SWIGLU};
+
+/* ---- from a configuration ---- */
+
+static void check_config(const Config *c) {
+    if (c->model_file[0])
+        fail(EXIT_CONFIG,
+             "model.file %s is a module of its own, not a model.model_config",
+             c->model_file);
+    if (!config_given(c, MODEL "head_dim") && c->model_hidden_size % c->model_num_heads)
+        fail(EXIT_CONFIG,
+             "model.model_config.num_heads %lld does not divide hidden_size %lld",
+             (long long)c->model_num_heads, (long long)c->model_hidden_size);
+}
+
+/* How extend_method stretches rotary positions; NTK changes their base alone. */
+static RopeScaling rope_of_config(const Config *c) {
+    RopeScaling r = {.factor = c->model_scaling_factor};
+    switch (c->model_extend_method) {
+    case EXTEND_PI:
+        r.type = ROPE_LINEAR;
+        break;
+    case EXTEND_LLAMA3:
+        r.type = ROPE_LLAMA3;
+        r.original = c->model_scaling_original_positions;
+        r.low = c->model_scaling_low_freq_factor;
+        r.high = c->model_scaling_high_freq_factor;
+        break;
+    case EXTEND_NONE:
+    case EXTEND_NTK:
+        return (RopeScaling){.type = ROPE_DEFAULT};
+    }
+    return r;
+}
+
+static double rope_base_of_config(const Config *c) {
+    bool ntk = c->model_extend_method == EXTEND_NTK;
+    return c->model_rotary_base * (ntk ? c->model_scaling_factor : 1);
+}
+
+ModelSpec model_spec_of_config(const Config *c) {
+    check_config(c);
+    ModelSpec s = {.rope = rope_of_config(c),
+                   .attn_post = c->model_attn_post_norm_scale,
+                   .mlp_post = c->model_ffn_post_norm_scale,
+                   .embedding_std = c->model_embedding_init_std,
+                   .position_std = c->model_embedding_init_std,
+                   .block_std = c->model_initializer_range,
+                   .output_std = c->model_output_init_std};
+    for (int i = 0; i < ARRAY_LEN(fields); i++)
+        memcpy((char *)&s + fields[i].in_spec, (const char *)c + fields[i].in_config,
+               fields[i].bytes);
+    s.layers -= c->parallel_config_noop_layers.n;
+    s.rope_base = rope_base_of_config(c);
+    while (act_of[s.act] != c->model_hidden_act) s.act++;
+    s.gated = s.act == MLP_SILU;
+    if (c->model_eos_token >= 0) s.eos[s.n_eos++] = c->model_eos_token;
+    model_spec_check(&s);
+    return s;
+}
+
+/* ---- keys with a model that is loaded ---- */
+
 /* Keys that say how a model is used, not what it is, may be given with any model. */
 static bool describes_model(const char *path) {
     static const char *const uses[] = {MODEL "seq_length",
@@ -81,12 +150,6 @@ bool model_keys_given(const Config *cfg) {
     return false;
 }
 
-static const Activation act_of[] = {[MLP_GELU] = ACT_GELU,
-                                    [MLP_GELU_ERF] = ACT_GELU,
-                                    [MLP_FAST_GELU] = ACT_FAST_GELU,
-                                    [MLP_RELU] = ACT_RELU,
-                                    [MLP_SILU] = ACT_SWIGLU};
-
 /* No key says erf-gelu, or a gate with another function. */
 static bool same_act(const ModelSpec *s, Activation act) {
     return act_of[s->act] == act && s->act != MLP_GELU_ERF &&
@@ -114,7 +177,7 @@ static const char *loaded_value(const Config *cfg, const KeyField *f,
 
 /* The number of the key where it gives this base: a quotient is rounded. */
 static double rotary_base_as_key(const Config *cfg, const ModelSpec *s) {
-    if (s->rope_base == model_rope_base_of_config(cfg)) return cfg->model_rotary_base;
+    if (s->rope_base == rope_base_of_config(cfg)) return cfg->model_rotary_base;
     bool ntk = cfg->model_extend_method == EXTEND_NTK;
     return s->rope_base / (ntk ? cfg->model_scaling_factor : 1);
 }
@@ -155,9 +218,9 @@ static void check_kind(const Config *cfg, const ModelSpec *s, const char *from) 
 
 /* Positions may be stretched as they are. */
 static void check_stretch(const Config *cfg, const ModelSpec *s, const char *from) {
-    const RopeScaling asked = model_rope_of_config(cfg), *has = &s->rope;
+    const RopeScaling asked = rope_of_config(cfg), *has = &s->rope;
     bool other_base = cfg->model_extend_method == EXTEND_NTK &&
-                      model_rope_base_of_config(cfg) != s->rope_base;
+                      rope_base_of_config(cfg) != s->rope_base;
     bool same = !other_base && asked.type == has->type && asked.factor == has->factor &&
                 asked.original == has->original && asked.low == has->low &&
                 asked.high == has->high;
