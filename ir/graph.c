@@ -27,10 +27,9 @@ const Value *value_viewed(const Value *v) {
 
 Op *value_only_reader(const Func *f, const Value *v) {
     if (value_uses(f, v) != 1) return NULL;
-    for (Op *op = v->def ? v->def->next : f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v) return op;
-    return NULL;
+    Op *op = v->def ? v->def->next : f->first;
+    while (op && !op_reads_value(op, v)) op = op->next;
+    return op;
 }
 
 int *func_uses(Arena *mem, Func *f) {
@@ -40,6 +39,27 @@ int *func_uses(Arena *mem, Func *f) {
         for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
     for (int i = 0; i < f->nret; i++) n[f->ret[i]->id]++;
     return n;
+}
+
+Op ***func_readers(Arena *mem, const Func *f) {
+    int *n = NEW_ARRAY(mem, int, (size_t)f->nvalues + 1);
+    Op ***reader = NEW_ARRAY(mem, Op **, (size_t)f->nvalues + 1);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
+    for (int v = 0; v < f->nvalues; v++)
+        reader[v] = NEW_ARRAY(mem, Op *, (size_t)n[v] + 1), n[v] = 0;
+    for (Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) {
+            int v = op->in[i]->id;
+            reader[v][n[v]++] = op;
+        }
+    return reader;
+}
+
+int func_result(const Func *f, const Value *v) {
+    for (int i = 0; i < f->nret; i++)
+        if (f->ret[i] == v) return i;
+    return -1;
 }
 
 int func_calls(const Module *m, const Func *f) {

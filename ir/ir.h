@@ -258,6 +258,8 @@ static inline bool op_has(const Op *op, unsigned flag) {
     return optab[op->kind].flags & flag;
 }
 bool op_reads(const Op *op, const Op *of); /* a result of it */
+bool op_reads_value(const Op *op, const Value *v);
+int op_by_id(const void *a, const void *b); /* for qsort of Op * */
 static inline bool op_is_call(const Op *op) {
     return optab[op->kind].flags & F_CALL;
 }
@@ -437,6 +439,10 @@ const Value *value_viewed(const Value *v);
 /* The op that reads v, if nothing else does; NULL. */
 Op *value_only_reader(const Func *f, const Value *v);
 int *func_uses(Arena *mem, Func *f); /* value_uses by value id; numbers the function */
+/* By value id the ops of a function with numbers that read it, in order, each list ended by NULL. One
+ * that reads it twice is there twice. */
+Op ***func_readers(Arena *mem, const Func *f);
+int func_result(const Func *f, const Value *v); /* the first result that it is; -1 */
 int func_calls(const Module *m, const Func *f); /* of it in the module */
 bool func_is_entry(const Func *f);
 /* The step of a stage; NULL: the module has none. With one stage the only entry. */

@@ -107,6 +107,16 @@ bool op_reads(const Op *op, const Op *of) {
     return false;
 }
 
+bool op_reads_value(const Op *op, const Value *v) {
+    for (int i = 0; i < op->nin; i++)
+        if (op->in[i] == v) return true;
+    return false;
+}
+
+int op_by_id(const void *a, const void *b) {
+    return (*(Op *const *)a)->id - (*(Op *const *)b)->id;
+}
+
 bool op_is_loop(const Op *op) {
     return op_calls_ops(op) && op_attr(op, "times");
 }

@@ -153,16 +153,11 @@ static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
 
 /* Stays right when ops go up; not when they go down. */
 static void count_uses(Sink *s, Func *f) {
-    func_number(f);
     s->mem = arena_new();
-    s->uses = NEW_ARRAY(s->mem, int, (size_t)f->nvalues + 1);
+    s->uses = func_uses(s->mem, f);
     s->reader = NEW_ARRAY(s->mem, Op *, (size_t)f->nvalues + 1);
     for (Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) {
-            s->uses[op->in[i]->id]++;
-            s->reader[op->in[i]->id] = op;
-        }
-    for (int i = 0; i < f->nret; i++) s->uses[f->ret[i]->id]++;
+        for (int i = 0; i < op->nin; i++) s->reader[op->in[i]->id] = op;
 }
 
 /* The one op that reads result j of the call, if it alone does. */

@@ -167,8 +167,8 @@ static bool has_place(const Func *f, const Value *v) {
     const Op *sum = value_only_reader(f, v);
     while (sum && op_has(sum, F_VIEW) && sum->nin == 1)
         v = sum->out[0], sum = value_only_reader(f, v);
-    for (int r = 0; r < f->nret; r++)
-        if (f->ret[r] == v) return f->alias[r] >= 0;
+    int result = func_result(f, v);
+    if (result >= 0) return f->alias[result] >= 0;
     if (!sum || !op_has(sum, F_PLUS) || !is_plain(sum)) return false;
     const Value *other = viewed_alone(f, sum->in[sum->in[0] == v]);
     return other && !other->def && is_accumulator(f, other);

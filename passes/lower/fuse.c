@@ -42,7 +42,7 @@ typedef struct Fuse {
     Group **of;        /* by op id */
     Op **order;        /* by op id */
     const Dims **dims; /* by op id; NULL: not looked at yet */
-    int **reader;      /* by value id: ids of ops that read it, ascending; then -1 */
+    Op ***reader;      /* func_readers */
     int *calls;        /* by op id: of functions, before it */
     bool *given;       /* by value id: the function returns it */
     Renames renames;   /* results of ops that are in kernels now */
@@ -52,10 +52,6 @@ typedef struct Fuse {
     Space fitted; /* of the groups and op that fitted last */
 } Fuse;
 
-static int by_id(const void *a, const void *b) {
-    return (*(Op *const *)a)->id - (*(Op *const *)b)->id;
-}
-
 /* The ops of several groups and one more, in program order. */
 static int gather(Group **set, int n, Op *op, Op **ops) {
     int count = 0;
@@ -63,7 +59,7 @@ static int gather(Group **set, int n, Op *op, Op **ops) {
         memcpy(ops + count, set[k]->op, (size_t)set[k]->n * sizeof *ops);
         count += set[k]->n;
     }
-    if (n > 1) qsort(ops, (size_t)count, sizeof *ops, by_id);
+    if (n > 1) qsort(ops, (size_t)count, sizeof *ops, op_by_id);
     ops[count++] = op;
     return count;
 }
@@ -79,9 +75,9 @@ static bool read_outside(const Fuse *fu, Group **set, int n, const Op *op) {
     for (int k = 0; k < n; k++)
         for (int i = 0; i < set[k]->n; i++)
             for (int j = 0; j < set[k]->op[i]->nout; j++) {
-                const int *r = fu->reader[set[k]->op[i]->out[j]->id];
-                for (; *r >= 0 && *r < op->id; r++)
-                    if (!in_set(fu, set, n, *r)) return true;
+                Op **r = fu->reader[set[k]->op[i]->out[j]->id];
+                for (; *r && (*r)->id < op->id; r++)
+                    if (!in_set(fu, set, n, (*r)->id)) return true;
             }
     return false;
 }
@@ -89,13 +85,13 @@ static bool read_outside(const Fuse *fu, Group **set, int n, const Op *op) {
 /* The last op that reads it; -1: what the function is given or gives lives anyway. */
 static int last_reader(const Fuse *fu, const Value *v) {
     int last = -1;
-    for (const int *r = fu->reader[v->id]; *r >= 0; r++) last = *r;
+    for (Op **r = fu->reader[v->id]; *r; r++) last = (*r)->id;
     return v->def && !fu->given[v->id] ? last : -1;
 }
 
 static bool is_read_outside(const Fuse *fu, const Group *g, const Value *v) {
-    for (const int *r = fu->reader[v->id]; *r >= 0; r++)
-        if (fu->of[*r] != g) return true;
+    for (Op **r = fu->reader[v->id]; *r; r++)
+        if (fu->of[(*r)->id] != g) return true;
     return fu->given[v->id];
 }
 
@@ -147,14 +143,10 @@ static bool fits(Fuse *fu, Group **set, int n, Op *op) {
 }
 
 static bool reads_same_tensor(const Group *g, const Op *op) {
-    for (int k = 0; k < g->n; k++) {
-        for (int i = 0; i < g->op[k]->nin; i++) {
-            for (int j = 0; j < op->nin; j++) {
-                const Value *v = op->in[j];
-                if (g->op[k]->in[i] == v && v->ty.rank > 1) return true;
-            }
-        }
-    }
+    for (int k = 0; k < g->n; k++)
+        for (int j = 0; j < op->nin; j++)
+            if (op->in[j]->ty.rank > 1 && op_reads_value(g->op[k], op->in[j]))
+                return true;
     return false;
 }
 
@@ -186,7 +178,7 @@ static int choose_groups(Fuse *fu, Op *op, Group **set) {
     check(op->nin <= MAX_TERMS);
     for (int i = 0; i < op->nin; i++)
         if (op->in[i]->def && fu->of[op->in[i]->def->id]) def[ndefs++] = op->in[i]->def;
-    if (ndefs > 1) qsort(def, (size_t)ndefs, sizeof *def, by_id);
+    if (ndefs > 1) qsort(def, (size_t)ndefs, sizeof *def, op_by_id);
     while (ndefs-- > 0) {
         set[n] = fu->of[def[ndefs]->id];
         if (is_new(&tried, set, n)) n += fits(fu, set, n + 1, op);
@@ -330,22 +322,8 @@ static void refuse_composites(const Func *f) {
 
 static void list_readers(Fuse *fu) {
     const Func *f = fu->f;
-    size_t n = (size_t)f->nvalues + 1;
-    int *count = NEW_ARRAY(fu->mem, int, n);
-    fu->reader = NEW_ARRAY(fu->mem, int *, n);
-    fu->given = NEW_ARRAY(fu->mem, bool, n);
-    for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) count[op->in[i]->id]++;
-    for (int v = 0; v < f->nvalues; v++) {
-        fu->reader[v] = NEW_ARRAY(fu->mem, int, (size_t)count[v] + 1);
-        fu->reader[v][count[v]] = -1;
-        count[v] = 0;
-    }
-    for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) {
-            int v = op->in[i]->id;
-            fu->reader[v][count[v]++] = op->id;
-        }
+    fu->reader = func_readers(fu->mem, f);
+    fu->given = NEW_ARRAY(fu->mem, bool, (size_t)f->nvalues + 1);
     for (int i = 0; i < f->nret; i++) fu->given[f->ret[i]->id] = true;
 }
 

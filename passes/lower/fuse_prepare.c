@@ -12,9 +12,7 @@ static void widen_for_each(Func *f, Op *cast) {
     if (dtype_bytes[v->ty.dt] <= dtype_bytes[cast->in[0]->ty.dt]) return;
     bool first = true;
     for (Op *op = cast->next; op; op = op->next) {
-        bool reads = false;
-        for (int i = 0; i < op->nin; i++) reads |= op->in[i] == v;
-        if (!reads || !fuse_takes(op)) continue;
+        if (!op_reads_value(op, v) || !fuse_takes(op)) continue;
         Builder b = build_before(op);
         if (!first) op_replace_in(op, cast->out[0], op_again(&b, cast, cast->in)->out[0]);
         first = false;
@@ -38,11 +36,9 @@ static Op *rounding_of(const Func *f, const Value *v) {
 /* Does it only add a sum over rows, or what that is rounded to, to what the function is given, for
  * its caller? Then *rounds is the op that rounds it, or NULL. */
 static bool adds_up_for_caller(const Func *f, const Op *op, Op **rounds) {
-    bool sum = false, others = false, returned = false;
+    bool sum = false, others = false;
     *rounds = NULL;
-    if (!op_has(op, F_PLUS)) return false;
-    for (int i = 0; i < f->nret; i++) returned |= f->ret[i] == op->out[0];
-    if (!returned) return false;
+    if (!op_has(op, F_PLUS) || func_result(f, op->out[0]) < 0) return false;
     for (int i = 0; i < op->nin; i++) {
         Op *def = op->in[i]->def, *cast = rounding_of(f, op->in[i]);
         if (cast) def = cast->in[0]->def;
@@ -75,8 +71,7 @@ static bool reads_with(const Op *op, const Op *from, const Op *to, int depth) {
             return true;
         if (v->ty.rank < 2) continue;
         for (const Op *at = from; at != to; at = at->next)
-            for (int j = 0; j < at->nin; j++)
-                if (at->in[j] == v) return true;
+            if (op_reads_value(at, v)) return true;
     }
     return false;
 }
@@ -89,8 +84,7 @@ static Op *waits_behind(const Op *product) {
     Op *last = NULL;
     if (!(optab[product->kind].flags & F_DENSE) || product->nout != 1) return NULL;
     for (Op *op = product->next; op && fuse_takes(op); op = op->next) {
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == product->out[0]) return NULL;
+        if (op_reads_value(op, product->out[0])) return NULL;
         last = op;
     }
     for (int i = 0; last && i < product->nin; i++) {

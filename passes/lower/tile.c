@@ -44,11 +44,8 @@ static bool in_group(const TileGroup *g, const Op *op) {
 
 static bool read_outside(const TileGroup *g, const Value *v) {
     for (const Op *op = g->f->first; op; op = op->next)
-        for (int i = 0; i < op->nin && !g->has[op->id]; i++)
-            if (op->in[i] == v) return true;
-    for (int i = 0; i < g->f->nret; i++)
-        if (g->f->ret[i] == v) return true;
-    return false;
+        if (!g->has[op->id] && op_reads_value(op, v)) return true;
+    return func_result(g->f, v) >= 0;
 }
 
 static void list_values(Loop *l) {

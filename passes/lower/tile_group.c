@@ -265,7 +265,7 @@ static bool all_fit(const TileGroup *g, int64_t tile_rows) {
 static bool meets_product(const Value *v) {
     bool meets = op_has(v->def, F_DENSE);
     for (const Op *op = v->def->next; op && !meets; op = op->next)
-        for (int i = 0; i < op->nin; i++) meets |= op->in[i] == v && op_has(op, F_DENSE);
+        meets = op_has(op, F_DENSE) && op_reads_value(op, v);
     return meets;
 }
 

@@ -181,8 +181,7 @@ static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
 /* Whether some op of backward reads v. */
 static bool read_behind(const Op *last, const Value *v) {
     for (const Op *op = last->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v) return true;
+        if (op_reads_value(op, v)) return true;
     return false;
 }
 

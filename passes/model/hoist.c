@@ -147,10 +147,9 @@ static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
 }
 
 static Op *first_reader(const Func *f, const Value *v) {
-    for (Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v) return op;
-    return NULL;
+    Op *op = f->first;
+    while (op && !op_reads_value(op, v)) op = op->next;
+    return op;
 }
 
 /* What is left is rounded where it is read first: it is in a cache then. */

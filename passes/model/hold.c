@@ -36,9 +36,7 @@ static bool is_result(const Hold *h, int arg) {
 }
 
 static bool is_returned(const Func *f, int arg) {
-    for (int i = 0; i < f->nret; i++)
-        if (f->alias[i] == arg || f->ret[i] == f->arg[arg]) return true;
-    return false;
+    return func_result_over(f, arg) >= 0 || func_result(f, f->arg[arg]) >= 0;
 }
 
 /* Marks what becomes narrow with the argument; false: some reader needs it as it is, or none

@@ -137,9 +137,8 @@ static bool goes_with_reader(const Remake *r, const Op *op) {
     if (op_has(op, F_MOVE | F_VIEW)) return true;
     const Op *reader = op->next;
     while (reader != r->last->next) {
-        for (int i = 0; i < reader->nin; i++)
-            if (reader->in[i] == op->out[0])
-                return op_has(op, F_ADDENDS) && op_has(reader, F_PLUS);
+        if (op_reads_value(reader, op->out[0]))
+            return op_has(op, F_ADDENDS) && op_has(reader, F_PLUS);
         reader = reader->next;
     }
     return false;

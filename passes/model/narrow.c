@@ -136,16 +136,10 @@ static Value *with_bias(const Func *f, Value *v) {
     }
 }
 
-static bool is_returned(const Func *f, const Value *v) {
-    for (int i = 0; i < f->nret; i++)
-        if (f->ret[i] == v) return true;
-    return false;
-}
-
 /* A result of the model, which may have been moved. */
 static bool is_output(const Func *f, const Value *v) {
     if (f->role != ROLE_MODEL) return false;
-    while (!is_returned(f, v)) {
+    while (func_result(f, v) < 0) {
         const Op *op = value_only_reader(f, v);
         if (!op || !op_has(op, F_MOVE)) return false;
         v = op->out[0];
@@ -162,9 +156,8 @@ static void round_result(Narrow *n, Value *v) {
 /* Is it read by an op that is not elementwise? */
 static bool read_as_whole(const Value *v) {
     for (const Op *op = v->def->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v && !op_has(op, F_MAP | F_MOVE | F_LINEAR | F_CALL))
-                return true;
+        if (!op_has(op, F_MAP | F_MOVE | F_LINEAR | F_CALL) && op_reads_value(op, v))
+            return true;
     return false;
 }
 

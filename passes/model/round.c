@@ -24,8 +24,8 @@ static bool moves(const Op *op) {
 static int ends_as(Func *f, const Value *v) {
     for (;;) {
         if (value_uses(f, v) != 1) return -1;
-        for (int i = 0; i < f->nret; i++)
-            if (f->ret[i] == v) return i;
+        int result = func_result(f, v);
+        if (result >= 0) return result;
         const Op *reader = value_only_reader(f, v);
         if (!moves(reader)) return -1;
         v = reader->out[0];

@@ -65,9 +65,7 @@ static bool take_readers(Turn *t, Func *f, const Value *v) {
             else if (!op_has(op, F_ADDENDS) || !take_product(t, op, v))
                 return false;
         }
-    for (int i = 0; i < f->nret; i++)
-        if (f->ret[i] == v || f->alias[i] == v->nth) return false;
-    return true;
+    return func_result(f, v) < 0 && func_result_over(f, v->nth) < 0;
 }
 
 static bool follows(const Turn *t, const Value *v) {

@@ -205,8 +205,7 @@ static bool find_moves(Ahead *a) {
 /* Is the value read in what stays of backward? */
 static bool read_later(const Ahead *a, const Value *v) {
     for (const Op *op = a->bwd->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v && !a->moves[op->id]) return true;
+        if (!a->moves[op->id] && op_reads_value(op, v)) return true;
     return false;
 }
 

@@ -198,13 +198,9 @@ static bool *ops_of(Cut *k, int c, bool results) {
 
 /* Is the value of chunk c read in another one, or returned by the model? */
 static bool leaves(const Cut *k, const Value *v, int c) {
-    const Func *f = k->f;
     for (const Op *op = v->def->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v && k->chunk_of[op->id] != c) return true;
-    for (int i = 0; i < f->nret; i++)
-        if (f->ret[i] == v) return true;
-    return false;
+        if (k->chunk_of[op->id] != c && op_reads_value(op, v)) return true;
+    return func_result(k->f, v) >= 0;
 }
 
 /* The argument of the chunk that its result v overwrites; -1: none. */
@@ -243,9 +239,8 @@ static void fill_chunk(Cut *k, int c, Value **result, int *nresults) {
         bool again = last && k->chunk_of[op->id] < 0 && mine[op->id];
         for (int i = 0; i < op->nout; i++) {
             Value *v = op->out[i];
-            bool out = k->chunk_of[op->id] == c ? leaves(k, v, c) : false;
-            for (int r = 0; r < f->nret && again; r++) out |= f->ret[r] == v;
-            if (!out) continue;
+            bool out = k->chunk_of[op->id] == c && leaves(k, v, c);
+            if (!out && !(again && func_result(f, v) >= 0)) continue;
             func_ret(body, map[v->id], argument_under(k, v, map));
             result[(*nresults)++] = v;
         }

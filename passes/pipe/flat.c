@@ -219,10 +219,6 @@ static bool is_sum(Op *const *op, int n, int i, int *nth) {
     return n > 1;
 }
 
-static int by_id(const void *a, const void *b) {
-    return (*(Op *const *)a)->id - (*(Op *const *)b)->id;
-}
-
 /* Sums go from task to task as the schedule has them. */
 static void link_sums(Flat *p, const Run *r) {
     Op **in_order = r->in_order;
@@ -243,7 +239,7 @@ static void link_sums(Flat *p, const Run *r) {
 static void sort_run(Flat *p, Run *r) {
     r->in_order = NEW_ARRAY(p->mem, Op *, (size_t)r->n);
     memcpy(r->in_order, r->op, (size_t)r->n * sizeof *r->op);
-    qsort(r->in_order, (size_t)r->n, sizeof *r->op, by_id);
+    qsort(r->in_order, (size_t)r->n, sizeof *r->op, op_by_id);
 }
 
 static void link_by_schedule(Flat *p) {

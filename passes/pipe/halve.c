@@ -191,8 +191,7 @@ static bool keep_large(Body *b) {
 /* Is it read in the second half by another op than this, or given there? */
 static bool is_read_beside(const Body *b, const Value *v, const Op *op) {
     for (const Op *at = b->f->first; at; at = at->next)
-        for (int i = 0; i < at->nin && !b->in_first[at->id]; i++)
-            if (at != op && at->in[i] == v) return true;
+        if (at != op && !b->in_first[at->id] && op_reads_value(at, v)) return true;
     for (int i = 0; i < b->f->nret; i++)
         if (b->f->ret[i] == v && v->def != op && !b->to->want[i]) return true;
     return false;

@@ -20,20 +20,6 @@
 
 /* ---- who does what ---- */
 
-static void list_readers(Pipe *p) {
-    const Func *f = p->flat.f;
-    int *n = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
-    p->reader = NEW_ARRAY(p->mem, Op **, (size_t)f->nvalues + 1);
-    for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
-    for (int i = 0; i < f->nvalues; i++)
-        p->reader[i] = NEW_ARRAY(p->mem, Op *, (size_t)n[i] + 1);
-    memset(n, 0, (size_t)f->nvalues * sizeof *n);
-    for (Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            p->reader[op->in[i]->id][n[op->in[i]->id]++] = op;
-}
-
 /* That of the operands with the most bytes; of equals the first. */
 static int operand_stage(const Pipe *p, const Op *op) {
     int64_t most = -1;
@@ -224,7 +210,7 @@ static void run_stages(Pipe *p) {
 
 static void make_steps(Pipe *p, Func *step) {
     p->flat = flat_make(p->m, p->mem, p->s, step);
-    list_readers(p);
+    p->reader = func_readers(p->mem, p->flat.f);
     choose_stages(p);
     add_edges(p);
     pipe_stages_begin(p, step);

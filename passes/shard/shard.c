@@ -105,10 +105,7 @@ static bool sums_behind(FuncPlacements *p, const Op *op, int axis) {
  * decides; one that the function returns has it like a seed. */
 static int result_priority(const FuncPlacements *p, const Placed *y, const Value *v) {
     if (!y->seed.open_sum) return PRIORITY_RESULT;
-    for (int i = 0; i < p->f->nret; i++) {
-        if (p->f->ret[i] == v) return PRIORITY_RESULT;
-    }
-    return PRIORITY_FOLLOWS;
+    return func_result(p->f, v) >= 0 ? PRIORITY_RESULT : PRIORITY_FOLLOWS;
 }
 
 enum { NONE = -1, INSIDE = -2 };

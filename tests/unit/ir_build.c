@@ -78,6 +78,29 @@ TEST(renames_go_through_chains) {
     arena_free(mem);
 }
 
+TEST(who_reads_a_value) {
+    Arena *mem = arena_new();
+    Func *f = func_of(mem);
+    Builder b = build_at_end(f);
+    Value *x = func_arg(f, "x", vector(4));
+    Value *y = build1(&b, OP_scale, "by=1", x, NULL);
+    Value *sum = build1(&b, OP_add, NULL, y, y, NULL);
+    Value *last = build1(&b, OP_add, NULL, x, sum, NULL);
+    func_ret(f, sum, -1);
+    func_ret(f, last, -1);
+    func_ret(f, sum, -1);
+    func_number(f);
+    Op ***reader = func_readers(mem, f), **of_x = reader[x->id], **of_y = reader[y->id];
+    EXPECT(of_x[0] == y->def && of_x[1] == last->def && !of_x[2]);
+    EXPECT(of_y[0] == sum->def && of_y[1] == sum->def && !of_y[2]); /* twice */
+    EXPECT(!reader[last->id][0]);
+    EXPECT(op_reads_value(sum->def, y) && !op_reads_value(sum->def, x));
+    EXPECT_INT(func_result(f, sum), 0);
+    EXPECT_INT(func_result(f, last), 1);
+    EXPECT_INT(func_result(f, y), -1);
+    arena_free(mem);
+}
+
 TEST(a_value_moves_to_another_op) {
     Arena *mem = arena_new();
     Func *f = func_of(mem);
