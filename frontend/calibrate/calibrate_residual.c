@@ -59,8 +59,7 @@ static Program *make_program(const Calibration *c, Arena *mem, Config *cfg) {
     job_choose_shape(j);
     PassOptions o = strategy_pass_options(cfg);
     CompileOptions co = {.threads = c->threads};
-    Module *m = job_build_step(j, &o);
-    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    Module *m = job_module(j, &o);
     int size[MAX_AXES];
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
     if (c->ranks > 1) comm_mesh(1, m->mesh.naxes, size);

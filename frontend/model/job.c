@@ -318,6 +318,12 @@ Module *job_build_step(const Job *j, PassOptions *o) {
     o->interleave = j->parts;
     return job_build(j, MODEL_TRAIN, j->batch / j->parts);
 }
+Module *job_module(const Job *j, PassOptions *o) {
+    Module *m = job_build_step(j, o);
+    strategy_apply(&j->strategy, job_spec(j), m, o);
+    return m;
+}
+
 
 static double tokens_of_run(const Job *j) {
     return (double)(j->batch / j->parts) * (double)j->seq;
@@ -328,11 +334,9 @@ void job_count_flops(Job *j, Module *model) {
 }
 
 void job_count_remade(Job *j) {
-    const Strategy *s = &j->strategy;
-    if (!s->remake) return;
+    if (!j->strategy.remake) return;
     PassOptions o = pass_options_default();
-    Module *m = job_build_step(j, &o);
-    strategy_apply(s, job_spec(j), m, &o);
+    Module *m = job_module(j, &o);
     passes_run(m, "simplify,seed,remake,autodiff,simplify", &o);
     j->remade_per_token = model_flops(m) / tokens_of_run(j) - j->flops_per_token;
 }

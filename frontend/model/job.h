@@ -69,6 +69,8 @@ Module *job_build(const Job *j, ModelUse use, int64_t batch);
 /* What a training step runs: of a part of a micro-batch; the passes get as many micro-batches
  * and parts of each. */
 Module *job_build_step(const Job *j, PassOptions *o);
+/* The same with the job's strategy applied to it; `o` else as the caller has set it. */
+Module *job_module(const Job *j, PassOptions *o);
 /* The same with whole parameters, as files have them. */
 Module *job_build_whole(const Job *j);
 /* Sets flops_per_token. `model`: as job_build_step gives it; it is changed. */

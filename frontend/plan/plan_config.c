@@ -105,8 +105,7 @@ static CompileOptions compile_options(const Job *j) {
 /* The module under its strategy, and what the passes are to do. */
 static Module *make_module(Job *j, PassOptions *o) {
     *o = strategy_pass_options(j->cfg);
-    Module *m = job_build_step(j, o);
-    strategy_apply(&j->strategy, job_spec(j), m, o);
+    Module *m = job_module(j, o);
     note_entries(j->cfg, m, o);
     return m;
 }

@@ -11,8 +11,7 @@ static void count_products(Arena *mem, const Job *j, Work *work) {
     Job copy = *j;
     copy.mem = own;
     PassOptions o = strategy_pass_options(j->cfg);
-    Module *m = job_build_step(&copy, &o);
-    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    Module *m = job_module(&copy, &o);
     work_add_needed(mem, m, &o, work);
     arena_free(own);
 }

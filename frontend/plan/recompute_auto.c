@@ -25,10 +25,8 @@ static Job job_with(Arena *mem, const Job *j, const char *remake) {
 
 static Module *build_job(const Job *j, PassOptions *o) {
     *o = strategy_pass_options(j->cfg);
-    Module *m = job_build_step(j, o);
     o->dump_dir = NULL;
-    strategy_apply(&j->strategy, job_spec(j), m, o);
-    return m;
+    return job_module(j, o);
 }
 
 /* The planned step of each stage. */

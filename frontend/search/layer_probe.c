@@ -59,9 +59,8 @@ static void plan(Arena *own, Arena *mem, const LayerAsk *a, const LayerGraph *g,
                  Config *c, LayerPlanned *p) {
     PassOptions o;
     Job *j = job_of(own, c, &o);
-    Module *m = job_build_step(j, &o);
     o.optimizer = "none"; /* only layers are looked at */
-    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    Module *m = job_module(j, &o);
     passes_run(m, passes_part(own, train_passes, NULL, "reshard", "halve"), &o);
     p->choice = layer_read(mem, g, m, &p->differs);
     passes_run(m, passes_part(own, train_passes, "reshard", "beside", ""), &o);

@@ -70,15 +70,13 @@ static void run_passes(Arena *mem, Module *m, const PassOptions *o) {
 static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine, bool updates,
                             KnownPaths *paths) {
     Job *j = job_to_plan(mem, cfg);
-    PassOptions o;
-    o = strategy_pass_options(cfg);
+    PassOptions o = strategy_pass_options(cfg);
     o.machine = machine == &machine_plain ? NULL : machine; /* as plans have it */
     o.unverified = true;
     o.hoist_slices = true; /* pieces know what one micro-batch has less */
     o.paths = paths;
     if (!updates) o.optimizer = "none";
-    Module *m = job_build_step(j, &o);
-    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    Module *m = job_module(j, &o);
     run_passes(mem, m, &o);
     return m;
 }

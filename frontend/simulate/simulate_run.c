@@ -9,8 +9,7 @@
 static const Plan *plan_ranks(Arena *mem, const SimulateJob *s) {
     const Job *j = &s->job;
     PassOptions o = strategy_pass_options(j->cfg);
-    Module *m = job_build_step(j, &o);
-    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    Module *m = job_module(j, &o);
     simulate_tune(s, &o);
     Plan *p = NEW(mem, Plan);
     *p = plan_of_module(mem, j, m, &o);

@@ -139,8 +139,7 @@ static void expect_order_of_layers(const char *keys) {
     Plan p;
     SimulateJob s = shrunk(mem, simulated_gpt2, keys, &p);
     PassOptions o = strategy_pass_options(s.job.cfg);
-    Module *m = job_build_step(&s.job, &o);
-    strategy_apply(&s.job.strategy, &s.job.spec, m, &o);
+    job_module(&s.job, &o);
     const int64_t *was = p.pipe->layers, *is = o.chunk_layers;
     int64_t sum = 0;
     for (int c = 0; c < p.pipe->schedule->chunks; c++) {
@@ -236,8 +235,7 @@ TEST(programs_stay_of_their_kind) {
         SimulateJob s =
             shrunk(mem, i % 2 ? simulated_gpt2 : simulated_llama, keys[i / 2], &p);
         PassOptions o = strategy_pass_options(s.job.cfg);
-        Module *m = job_build_step(&s.job, &o);
-        strategy_apply(&s.job.strategy, &s.job.spec, m, &o);
+        Module *m = job_module(&s.job, &o);
         simulate_tune(&s, &o);
         Plan small = plan_of_module(mem, &s.job, m, &o);
         int stages = p.pipe ? p.pipe->schedule->stages : 1;
