@@ -250,6 +250,15 @@ bool value_is_free(const Value *v, bool *zero) {
     return made_from_nothing(v, 0);
 }
 
+void sum_operand(SumOperands *in, const Type *t, bool free, bool zero, bool pending) {
+    if (!dtype_is_float(t->dt)) return;
+    in->floats++;
+    in->zeros += free && zero;
+    if (free || !pending) return;
+    in->pending++;
+    in->summed += type_count(t);
+}
+
 /* Summands are not rounded unless the op says so, and there are no more of them than before. */
 bool sums_go_on(const Op *op, const SumOperands *in) {
     bool rounds = op_has(op, F_CAST) && !op_int(op, "parts", 0) &&

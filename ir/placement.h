@@ -78,6 +78,7 @@ typedef struct SumOperands {
     int pending;    /* partial sums that are not free */
     int64_t summed; /* numbers in these */
 } SumOperands;
+void sum_operand(SumOperands *in, const Type *t, bool free, bool zero, bool pending);
 /* Do partial sums of operands go on into the results of the op? Then none is finished first. */
 bool sums_go_on(const Op *op, const SumOperands *in);
 

@@ -129,15 +129,8 @@ static bool hands_on(const LayerOp *op, unsigned pending) {
     SumOperands in = {0};
     for (int i = 0; i < op->op->nin; i++) {
         const Value *x = op->op->in[i];
-        bool zero;
-        if (!dtype_is_float(x->ty.dt)) continue;
-        in.floats++;
-        if (value_is_free(x, &zero)) {
-            in.zeros += zero;
-        } else if (pending >> i & 1) {
-            in.pending++;
-            in.summed += type_count(&x->ty);
-        }
+        bool zero, free = value_is_free(x, &zero);
+        sum_operand(&in, &x->ty, free, zero, pending >> i & 1);
     }
     return sums_go_on(op->op, &in);
 }

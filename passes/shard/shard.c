@@ -72,16 +72,9 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
 static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
     SumOperands in = {0};
     for (int i = 0; i < op->nin; i++) {
-        const Placed *x = placed(p, op->in[i]);
-        bool zero;
-        if (!dtype_is_float(x->ty.dt)) continue;
-        in.floats++;
-        if (is_free(p, op->in[i], &zero)) {
-            in.zeros += zero;
-        } else if (x->ty.pending >> axis & 1) {
-            in.pending++;
-            in.summed += type_count(&x->ty);
-        }
+        const Type *t = &placed(p, op->in[i])->ty;
+        bool zero, free = is_free(p, op->in[i], &zero);
+        sum_operand(&in, t, free, zero, t->pending >> axis & 1);
     }
     return sums_go_on(op, &in);
 }
