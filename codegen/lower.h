@@ -124,8 +124,17 @@ typedef struct MapContext {
 typedef LLVMValueRef (*MapEmitter)(MapContext *);
 extern const MapEmitter map_emitter[]; /* by op kind; NULL: not a MAP op */
 
-/* one per OP row of ops.def, in lower_*.c */
-#define OP(name, ...) void lower_##name(Lower *l, const Op *op);
+/* one per OP row of ops.def, in lower_*.c, but for those that are lowered as another one is */
+#define lower_all_reduce            lower_collective
+#define lower_all_gather            lower_collective
+#define lower_reduce_scatter        lower_collective
+#define lower_all_to_all            lower_collective
+#define lower_ring_shift            lower_collective
+#define lower_attention_within      lower_attention
+#define lower_attention_each        lower_attention
+#define lower_attention_within_grad lower_attention_grad
+#define lower_rope_table_each       lower_rope_table
+#define OP(name, ...)               void lower_##name(Lower *l, const Op *op);
 #define MAP(...)
 #define COMPOSITE(...)
 #include "ir/ops.def"

@@ -70,39 +70,19 @@ static void call(Lower *l, const Op *op, Arguments *a) {
     emit_call(l->e, attention_function(l, op, a->n), a->at, a->n);
 }
 
-static void forward(Lower *l, const Op *op) {
+void lower_attention(Lower *l, const Op *op) {
     Arguments a = {0};
     for (int i = 0; i < ATTN_FIRST; i++) pass(l, &a, op->in[i]);
     call(l, op, &a);
 }
 
 /* Forward's results and their gradients come before the operands listed here. */
-static void backward(Lower *l, const Op *op) {
+void lower_attention_grad(Lower *l, const Op *op) {
     Arguments a = {0};
     for (int i = 0; i < 3; i++) pass(l, &a, op->in[i]);
     for (int i = 3; i; i--) pass(l, &a, op->in[op->nin - i]);
     for (int i = ATTN_Q_AT; i <= ATTN_RNG; i++) pass(l, &a, op->in[i]);
     call(l, op, &a);
-}
-
-void lower_attention(Lower *l, const Op *op) {
-    forward(l, op);
-}
-
-void lower_attention_within(Lower *l, const Op *op) {
-    forward(l, op);
-}
-
-void lower_attention_each(Lower *l, const Op *op) {
-    forward(l, op);
-}
-
-void lower_attention_grad(Lower *l, const Op *op) {
-    backward(l, op);
-}
-
-void lower_attention_within_grad(Lower *l, const Op *op) {
-    backward(l, op);
 }
 
 int64_t lower_attention_workspace(Lower *l, const Op *op) {

@@ -69,27 +69,26 @@ int64_t lower_comm_workspace(Lower *l, const Op *op) {
     return rt_collective_bytes(op->nin) + staging;
 }
 
-/* Where an op is in the program, for reports: numbers of eight bytes of text each, ended
- * by a zero. */
-static int64_t *label_of(Lower *l, const Op *op, int *n) {
-    char text[RT_LABEL_BYTES] = "";
-    snprintf(text, sizeof text, "of @%s (%%%s over %s)", op->fn->name,
-             op->out[0]->name ? op->out[0]->name : "", op_attr(op, "axis")->s);
-    *n = (int)(strlen(text) / sizeof(int64_t)) + 1;
-    int64_t *v = NEW_ARRAY(l->mem, int64_t, (size_t)*n);
-    memcpy(v, text, strlen(text));
-    return v;
+enum { LABEL_ITEMS = RT_LABEL_BYTES / sizeof(int64_t) + 1 };
+
+/* A label, for reports, as numbers of eight bytes of text each, ended by a zero; how many. */
+static int label_items(Lower *l, const char *text, LLVMValueRef *item) {
+    int64_t word[LABEL_ITEMS] = {0};
+    int n = (int)(strlen(text) / sizeof(int64_t)) + 1;
+    memcpy(word, text, strlen(text));
+    for (int k = 0; k < n; k++) item[k] = emit_i64(l->e, word[k]);
+    return n;
 }
 
-/* The numbers of all parts as rt_collective reads them, and the label: a constant of the
- * module. */
+/* The numbers of all parts as rt_collective reads them, and where the op is in the program: a
+ * constant of the module. */
 static LLVMValueRef shapes(Lower *l, const Op *op, const CommPart *part) {
-    int n = op->nin, nlabel;
-    const int64_t *label = label_of(l, op, &nlabel);
-    size_t items = (size_t)n * RT_PART_NUMBERS + (size_t)nlabel;
-    LLVMValueRef *item = NEW_ARRAY(l->mem, LLVMValueRef, items);
-    for (int k = 0; k < nlabel; k++)
-        item[n * RT_PART_NUMBERS + k] = emit_i64(l->e, label[k]);
+    char text[RT_LABEL_BYTES] = "";
+    int n = op->nin, items = n * RT_PART_NUMBERS;
+    LLVMValueRef *item = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)items + LABEL_ITEMS);
+    snprintf(text, sizeof text, "of @%s (%%%s over %s)", op->fn->name,
+             op->out[0]->name ? op->out[0]->name : "", op_attr(op, "axis")->s);
+    items += label_items(l, text, item + items);
     for (int i = 0; i < n; i++) {
         const CommPart *p = &part[i];
         int64_t v[RT_PART_NUMBERS] = {p->before,      p->each,      p->after,
@@ -99,10 +98,10 @@ static LLVMValueRef shapes(Lower *l, const Op *op, const CommPart *part) {
             item[i * RT_PART_NUMBERS + k] = emit_i64(l->e, v[k]);
         }
     }
-    return lower_numbers(l, (int)items, item);
+    return lower_numbers(l, items, item);
 }
 
-static void collective(Lower *l, const Op *op) {
+void lower_collective(Lower *l, const Op *op) {
     Emit *e = l->e;
     if (members_of(op) == 1) { /* there are no other ranks */
         for (int i = 0; i < op->nin; i++) {
@@ -132,26 +131,6 @@ void lower_arrive(Lower *l, const Op *op) {
     if (!begun || !op_int(begun, "late", 0) || members_of(begun) == 1) return;
     CALL_RT(l->e, rt_collective_wait, emit_i64(l->e, begun->nin),
             lower_workspace(l, begun, 0));
-}
-
-void lower_all_reduce(Lower *l, const Op *op) {
-    collective(l, op);
-}
-
-void lower_all_gather(Lower *l, const Op *op) {
-    collective(l, op);
-}
-
-void lower_reduce_scatter(Lower *l, const Op *op) {
-    collective(l, op);
-}
-
-void lower_all_to_all(Lower *l, const Op *op) {
-    collective(l, op);
-}
-
-void lower_ring_shift(Lower *l, const Op *op) {
-    collective(l, op);
 }
 
 void lower_reshard(Lower *l, const Op *op) {
@@ -206,12 +185,8 @@ static LLVMValueRef message_label(Lower *l, const Op *op, const Value *v) {
     snprintf(text, sizeof text, "of stage %d, %s%s (%%%s %s stage %lld)", op->fn->stage,
              t.kind ? "task " : "", op_task_text(l->mem, t), v->name, in ? "from" : "to",
              (long long)op_int(op, in ? "from" : "to", 0));
-    LLVMValueRef item[RT_LABEL_BYTES / sizeof(int64_t) + 1];
-    int64_t word[ARRAY_LEN(item)] = {0};
-    int n = (int)(strlen(text) / sizeof(int64_t)) + 1;
-    memcpy(word, text, strlen(text));
-    for (int k = 0; k < n; k++) item[k] = emit_i64(l->e, word[k]);
-    return lower_numbers(l, n, item);
+    LLVMValueRef item[LABEL_ITEMS];
+    return lower_numbers(l, label_items(l, text, item), item);
 }
 
 static LLVMValueRef message_bytes(Lower *l, const Op *op, const Value *v) {

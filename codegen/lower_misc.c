@@ -201,10 +201,6 @@ void lower_rope_table(Lower *l, const Op *op) {
     arena_free(mem);
 }
 
-void lower_rope_table_each(Lower *l, const Op *op) {
-    lower_rope_table(l, op);
-}
-
 /* Where the result is not in the cache's own buffer it begins as a copy. */
 static LLVMValueRef cache_result(Lower *l, const Op *op) {
     LLVMValueRef to = lower_pointer(l, op->out[0]);
