@@ -9,8 +9,7 @@
 #include "runtime/comm/watch.h"
 #include "runtime/core/op_log.h"
 #include "runtime/core/rt.h"
-#include <pthread.h>
-#include <signal.h>
+#include "runtime/core/stop_signal.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -135,15 +134,11 @@ static void *run_beside(void *unused) {
 }
 
 static void begin_thread(void) {
-    sigset_t all, before; /* signals are meant for the main thread */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     q.stop = false;
-    if (pthread_create(&q.thread, NULL, run_beside, NULL) != 0) {
+    if (thread_without_signals(&q.thread, run_beside, NULL) != 0) {
         fail(EXIT_CONFIG, "no thread can be started for communication: this user has too "
                           "many; write parallel.overlap off");
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void end_thread(void) {

@@ -3,9 +3,8 @@
 #define _GNU_SOURCE
 #include "runtime/comm/watch.h"
 #include "runtime/comm/comm.h"
+#include "runtime/core/stop_signal.h"
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -394,16 +393,11 @@ void watch_set(double seconds, bool ends) {
 }
 
 static bool start_thread(void) {
-    sigset_t all, before; /* signals are meant for the main thread */
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&w.wake, &attr);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool made = pthread_create(&w.thread, NULL, watch, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return made;
+    return thread_without_signals(&w.thread, watch, NULL) == 0;
 }
 
 void watch_ends_by(void (*end_all)(int code)) {

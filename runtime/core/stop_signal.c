@@ -1,11 +1,19 @@
 /* stop_signal.c - see stop_signal.h. */
 #include "runtime/core/stop_signal.h"
 #include "base/base.h"
-#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t asked;
+
+int thread_without_signals(pthread_t *thread, void *(*run)(void *), void *argument) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
 
 static void on_signal(int number) {
     asked = number;

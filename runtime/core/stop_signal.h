@@ -2,7 +2,11 @@
  * handler, or, where there must be none, several kinds held back. */
 #ifndef STATOR_STOP_SIGNAL_H
 #define STATOR_STOP_SIGNAL_H
+#include <pthread.h>
 #include <signal.h>
+
+/* pthread_create with all signals blocked in the new thread: they are meant for others. */
+int thread_without_signals(pthread_t *thread, void *(*run)(void *), void *argument);
 
 /* Not 0 once such a signal has come; a second one ends the process at once. */
 const volatile sig_atomic_t *stop_signal_catch(void);

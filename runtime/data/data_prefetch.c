@@ -1,8 +1,7 @@
 /* data_prefetch.c - a thread that makes batches ahead of the trainer; see data.h. */
 #include "runtime/core/rt.h"
+#include "runtime/core/stop_signal.h"
 #include "runtime/data/data.h"
-#include <pthread.h>
-#include <signal.h>
 
 /* Arrays of a batch: tokens and labels, and what else DataBatch has. */
 enum { PARTS = 2, PARTS_FULL = 5 };
@@ -71,16 +70,6 @@ static void *prefetch_run(void *arg) {
     return NULL;
 }
 
-/* Signals are for the trainer's thread: this one starts with all of them blocked. */
-static int thread_start(Prefetch *p) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&p->thread, NULL, prefetch_run, p);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 /* Assigns the memory of the columns of each slot. */
 static void assign_columns(Prefetch *p) {
     size_t n = (size_t)p->data->ncolumns;
@@ -137,7 +126,7 @@ Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int d
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->made_one, NULL);
     pthread_cond_init(&p->freed_one, NULL);
-    int error = thread_start(p);
+    int error = thread_without_signals(&p->thread, prefetch_run, p);
     if (error) fail(EXIT_MEMORY, "cannot start the data thread: %s", strerror(error));
     catch_end(&c);
     return p;

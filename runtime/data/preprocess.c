@@ -1,6 +1,6 @@
 /* preprocess.c - see preprocess.h. */
 #include "runtime/data/preprocess.h"
-#include <pthread.h>
+#include "runtime/core/stop_signal.h"
 
 /* A batch is large against the cost of handing it on, small against the caches. */
 enum { BATCH_BYTES = 256 << 10, KEEP_BYTES = 4 << 20 };
@@ -316,17 +316,12 @@ static void write_rest(Pipeline *p, PreprocessCount *count) {
     }
 }
 
-/* Signals are for the caller's thread: these start with all of them blocked. */
 static void start_threads(Pipeline *p) {
-    sigset_t all, before;
     int error = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 0; i <= p->spec->workers && !error; i++) {
-        error = pthread_create(&p->thread[i], NULL, i ? worker_run : reader_run, p);
+        error = thread_without_signals(&p->thread[i], i ? worker_run : reader_run, p);
         if (!error) p->nthreads++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
         fail(EXIT_MEMORY, "cannot start %d threads: %s; give fewer --workers",
              p->spec->workers + 1, strerror(error));
