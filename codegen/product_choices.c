@@ -113,14 +113,14 @@ typedef struct Decision {
 } Decision;
 
 static void read_file(Decision *d) {
-    if (d->c->no_file || !(d->c->limit_seconds > 0)) return;
+    if (!(d->c->limit_seconds > 0)) return;
     file_key(d->mem, d->target, d->c->machine, d->key);
     d->file = table_read(d->mem, cache_get_text(d->mem, d->key));
 }
 
 /* Somebody may have written the file meanwhile; who comes last has its lines too. */
 static void write_file(Decision *d) {
-    if (!d->measured || d->c->no_file) return;
+    if (!d->measured) return;
     Table now = table_read(d->mem, cache_get_text(d->mem, d->key));
     for (int i = 0; i < d->file.n; i++)
         if (!find(now.item, now.n, d->file.item[i].shape))

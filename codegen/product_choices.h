@@ -22,7 +22,6 @@ typedef struct ProductChoices {
     Arena *mem;
     double limit_seconds; /* that measuring may take in all; 0: nothing is measured */
     bool together;        /* all ranks of a run decide at once: rank 0 for all */
-    bool no_file;         /* this machine's file is neither read nor written */
     const char *given;    /* of rank 0: the text of a run that is gone on with; or NULL */
     const char *given_from; /* where from, for messages */
     /* found */

@@ -423,10 +423,7 @@ static int draw(const Train *t, Arena *mem) {
         x[i] = (double)t->curve[i].step;
         y[i] = t->curve[i].loss;
     }
-    Plot plot = {.title = "Training loss",
-                 .x_label = "step",
-                 .y_label = "loss",
-                 .train = {x, y, n}};
+    Plot plot = {.title = "Training loss", .train = {x, y, n}};
     double *vx, *vy;
     int points = valid_points(t, mem, &vx, &vy);
     plot.validation = (PlotSeries){vx, vy, points};

@@ -184,10 +184,9 @@ Text plot_svg(Arena *mem, const Plot *plot) {
     svg_text(&t, LEFT, 26, "class=\"title\"", title);
     svg_axis_y(&t, y.low, y.high, 6, LEFT, PLOT_W, TOP, PLOT_H);
     svg_axis_x(&t, x.low, x.high, 0, 8, LEFT, PLOT_W, TOP + PLOT_H);
-    svg_text(&t, LEFT + PLOT_W / 2.0, HEIGHT - 14, "text-anchor=\"middle\"",
-             plot->x_label ? plot->x_label : "step");
+    svg_text(&t, LEFT + PLOT_W / 2.0, HEIGHT - 14, "text-anchor=\"middle\"", "step");
     text_add(&t, "<g transform=\"translate(18 %d) rotate(-90)\">", TOP + PLOT_H / 2);
-    svg_text(&t, 0, 0, "text-anchor=\"middle\"", plot->y_label ? plot->y_label : "loss");
+    svg_text(&t, 0, 0, "text-anchor=\"middle\"", "loss");
     text_add(&t, "</g>\n");
     add_series(mem, &t, plot, &x, &y);
     text_add(&t, "</svg>\n");

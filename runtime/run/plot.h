@@ -1,4 +1,4 @@
-/* plot.h - the loss curve as a picture. */
+/* plot.h - the loss curve, by step, as a picture. */
 #ifndef STATOR_PLOT_H
 #define STATOR_PLOT_H
 #include "base/base.h"
@@ -10,7 +10,7 @@ typedef struct PlotSeries {
 } PlotSeries;
 
 typedef struct Plot {
-    const char *title, *x_label, *y_label;
+    const char *title;
     PlotSeries train;      /* drawn thin, and smoothed on top when it has 20 points */
     PlotSeries validation; /* n 0: none; drawn as dots with a line */
 } Plot;

@@ -186,7 +186,7 @@ static void add_rows(const Picture *p, Text *t) {
 static void add_axis(const Picture *p, Text *t) {
     const Timeline *l = p->l;
     double bottom = TOP + l->nrows * p->row + 4;
-    svg_axis_x(t, l->axis_begin, l->axis_end, 1e-9, 10, LEFT, p->width, bottom);
+    svg_axis_x(t, 0, l->axis_end, 1e-9, 10, LEFT, p->width, bottom);
     svg_text(t, LEFT + p->width / 2.0, bottom + 42, "text-anchor=\"middle\"", l->axis);
 }
 

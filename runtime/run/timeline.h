@@ -20,9 +20,9 @@ typedef struct Timeline {
     const char *title;
     TimelineRow *row;
     int nrows;
-    double begin, end;           /* of what is drawn */
-    const char *axis;            /* what stands below it: "share of the time, %" */
-    double axis_begin, axis_end; /* there */
+    double begin, end; /* of what is drawn */
+    const char *axis;  /* what stands below it, from 0 on: "share of the time, %" */
+    double axis_end;   /* there */
 } Timeline;
 
 /* Share of the time between begin and end that no box covers, all rows together. */
