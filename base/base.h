@@ -274,6 +274,12 @@ int dir_make(const char *path);
 char *path_join(Arena *a, const char *dir, const char *name);
 /* The folder that what is at the path lies in; "." where the path names none. */
 const char *path_folder(Arena *a, const char *path);
+const char *path_name(const char *path); /* what is behind its last '/' */
+/* Is what fd has open still at the path, and not another file? */
+bool fd_is_at(int fd, const char *path);
+/* The letter of /proc/PID/stat: T for one that a signal has stopped, ? where it cannot be read; 0:
+ * it is gone. */
+char process_state(int pid, int *parent);
 
 double clock_seconds(void);               /* monotonic */
 void sort_doubles(double *x, size_t n);   /* ascending */

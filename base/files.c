@@ -228,3 +228,26 @@ const char *path_folder(Arena *a, const char *path) {
     if (!slash) return ".";
     return arena_strndup(a, path, slash == path ? 1 : (size_t)(slash - path));
 }
+
+const char *path_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+bool fd_is_at(int fd, const char *path) {
+    struct stat held, there;
+    return fstat(fd, &held) == 0 && stat(path, &there) == 0 &&
+           held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
+char process_state(int pid, int *parent) {
+    char path[64], line[512], state = '?';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return 0;
+    line[fread(line, 1, sizeof line - 1, f)] = 0;
+    fclose(f);
+    const char *end = strrchr(line, ')'); /* the name in (...) may hold anything */
+    if (end) sscanf(end + 1, " %c %d", &state, parent);
+    return state;
+}

@@ -79,7 +79,7 @@ static void measure(const Tokenizer *t, const char *name, const char *s, size_t 
 static void measure_file(Arena *mem, const Tokenizer *t, const char *path) {
     size_t n;
     const char *s = file_read(mem, path, MAX_FILE_BYTES, &n, EXIT_DATA);
-    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    const char *name = path_name(path);
     measure(t, name, s, n);
 }
 

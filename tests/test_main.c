@@ -60,7 +60,7 @@ void test_add(const char *name, void (*run_of)(const char *what), const char *wh
 
 /* "/a/tests/unit/exact.c" -> "exact" */
 static const char *name_of_file(const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = path_name(path);
     return arena_strndup(mem(), name, strcspn(name, "."));
 }
 

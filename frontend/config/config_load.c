@@ -58,13 +58,6 @@ static void layer_set(Layer *l, int k, const char *name, const YamlNode *value) 
     l->seen[k] = true;
 }
 
-static const YamlNode *map_get(const YamlNode *map, const char *key) {
-    for (int i = 0; i < map->n; i++) {
-        if (!strcmp(map->keys[i]->text, key)) return map->items[i];
-    }
-    return NULL;
-}
-
 static void read_section(Loader *ld, Layer *l, const YamlNode *map, const char *prefix,
                          const char *skip);
 
@@ -86,7 +79,7 @@ static void read_within(const Entry *e, const char *path) {
         const YamlNode *at = e->value;
         for (const char *p = name + n; at && *p; p += 1 + strcspn(p + 1, ".")) {
             const char *part = arena_strndup(e->ld->mem, p + 1, strcspn(p + 1, "."));
-            at = at->kind == NODE_MAP ? map_get(at, part) : NULL;
+            at = at->kind == NODE_MAP ? yaml_get(at, part) : NULL;
         }
         bool none = at && at->kind == NODE_TEXT && !strcmp(at->text, "None");
         if (at && !none) layer_set(e->l, key_find(name), name, at);
@@ -155,7 +148,7 @@ static const char *const callback_names[] = {"CheckpointMonitor", "MFLossMonitor
 static void read_callback(void *context) {
     const Entry *e = context;
     const YamlNode *item = e->value;
-    const YamlNode *type = item->kind == NODE_MAP ? map_get(item, "type") : NULL;
+    const YamlNode *type = item->kind == NODE_MAP ? yaml_get(item, "type") : NULL;
     if (!type || type->kind != NODE_TEXT)
         fail_at(EXIT_CONFIG, item->at, "- type: CheckpointMonitor",
                 "each of the callbacks is a map with a type");
@@ -254,8 +247,8 @@ static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
     if (root->kind != NODE_MAP)
         fail_at(EXIT_CONFIG, root->at, "section:\n        key: value",
                 "a configuration is a map of sections");
-    const YamlNode *bases = map_get(root, "base_config");
-    const YamlNode *callbacks = map_get(root, "callbacks");
+    const YamlNode *bases = yaml_get(root, "base_config");
+    const YamlNode *callbacks = yaml_get(root, "callbacks");
     bool list = callbacks && callbacks->kind == NODE_LIST;
     if (bases && !yaml_is_null(bases)) load_bases(ld, bases, out);
     Layer *own = NEW(ld->mem, Layer);
@@ -314,8 +307,8 @@ static const char *other_kind(const char *path) {
 
 /* Hugging Face's config.json, all of whose keys would be told to be unknown. */
 static bool is_model_folder_file(const YamlNode *root) {
-    return root->kind == NODE_MAP && map_get(root, "model_type") &&
-           !map_get(root, "model");
+    return root->kind == NODE_MAP && yaml_get(root, "model_type") &&
+           !yaml_get(root, "model");
 }
 
 /* `from` is where base_config names the file, NULL for the first one. */

@@ -62,14 +62,8 @@ static const NumberRow collective_numbers[] = {
 
 /* ---- reading ---- */
 
-static const YamlNode *get(const YamlNode *map, const char *key) {
-    for (int i = 0; i < map->n; i++)
-        if (!strcmp(map->keys[i]->text, key)) return map->items[i];
-    return NULL;
-}
-
 static const YamlNode *need(const YamlNode *map, const char *key) {
-    const YamlNode *v = get(map, key);
+    const YamlNode *v = yaml_get(map, key);
     if (!v)
         fail_at(EXIT_CONFIG, map->at, "docs/machines.md lists the keys", "%s is missing",
                 key);
@@ -94,7 +88,7 @@ static double number_of(const YamlNode *v, const char *what, double low, double 
 }
 
 static void read_number(const YamlNode *map, const NumberRow *row, char *to) {
-    const YamlNode *v = row->needed ? need(map, row->name) : get(map, row->name);
+    const YamlNode *v = row->needed ? need(map, row->name) : yaml_get(map, row->name);
     if (!v) return;
     double x = number_of(v, row->name, row->low, row->high);
     if (row->whole && x != floor(x))
@@ -199,7 +193,7 @@ static DType type_of(const YamlNode *map) {
 
 /* The items of a list of maps; 0 where the key is missing. */
 static int list_of(const YamlNode *map, const char *key, YamlNode ***items) {
-    const YamlNode *v = get(map, key);
+    const YamlNode *v = yaml_get(map, key);
     if (!v) return 0;
     need_kind(v, NODE_LIST, key);
     for (int i = 0; i < v->n; i++) need_kind(v->items[i], NODE_MAP, key);
@@ -231,7 +225,7 @@ static InnerTable read_inner(Arena *mem, const YamlNode *map) {
 }
 
 static void read_elements(Arena *mem, const YamlNode *map, MachineRank *r) {
-    const YamlNode *v = get(map, "element_billions");
+    const YamlNode *v = yaml_get(map, "element_billions");
     if (!v) return;
     need_kind(v, NODE_MAP, "element_billions");
     r->element = NEW_ARRAY(mem, ElementRate, (size_t)v->n + 1);
@@ -243,7 +237,7 @@ static void read_elements(Arena *mem, const YamlNode *map, MachineRank *r) {
 }
 
 static void read_memory(Arena *mem, const YamlNode *map, const char *name, Curve *to) {
-    const YamlNode *v = get(map, name);
+    const YamlNode *v = yaml_get(map, name);
     if (v) *to = read_curve(mem, v, "bytes", "gbytes", 1e9);
 }
 
@@ -282,19 +276,19 @@ static void read_links(const YamlNode *map, Machine *m) {
     static const char *const none[] = {NULL};
     need_kind(map, NODE_MAP, "links");
     check_keys(map, NULL, 0, (const char *const[]){"host", "network", NULL});
-    if (!get(map, link_level_name[LINK_HOST]))
+    if (!yaml_get(map, link_level_name[LINK_HOST]))
         fail_at(EXIT_CONFIG, map->at,
                 "host: {start_us: ..., gbytes: ...}, between ranks of one host",
                 "links.host is missing");
     for (int l = 0; l < LINK_LEVELS; l++) {
-        const YamlNode *v = get(map, link_level_name[l]);
+        const YamlNode *v = yaml_get(map, link_level_name[l]);
         m->link[l] = m->link[LINK_HOST];
         if (!v) continue;
         need_kind(v, NODE_MAP, link_level_name[l]);
         check_keys(v, link_numbers, ARRAY_LEN(link_numbers), none);
         read_numbers(v, link_numbers, ARRAY_LEN(link_numbers), &m->link[l]);
         if (l == LINK_HOST && m->link[l].rank_bytes_per_second > 0)
-            fail_at(EXIT_CONFIG, get(v, "rank_gbytes")->at,
+            fail_at(EXIT_CONFIG, yaml_get(v, "rank_gbytes")->at,
                     "what one rank gets is gbytes here; rank_gbytes is for network",
                     "links.host has no rank_gbytes");
     }
@@ -313,8 +307,8 @@ Machine *machine_parse(Arena *mem, const char *path, const char *text, size_t n)
     check_keys(map, machine_numbers, ARRAY_LEN(machine_numbers), more);
     read_numbers(map, machine_numbers, ARRAY_LEN(machine_numbers), m);
     m->name = text_of(mem, map, "name");
-    m->made_on = get(map, "made_on") ? text_of(mem, map, "made_on") : "";
-    m->host = get(map, "host") ? text_of(mem, map, "host") : "";
+    m->made_on = yaml_get(map, "made_on") ? text_of(mem, map, "made_on") : "";
+    m->host = yaml_get(map, "host") ? text_of(mem, map, "host") : "";
     read_links(need(map, "links"), m);
     int ranks = list_of(map, "ranks", &item);
     if (!ranks) need(map, "ranks");

@@ -307,6 +307,12 @@ YamlNode *yaml_scalar(Arena *a, const char *value, SourcePos at) {
     return node;
 }
 
+const YamlNode *yaml_get(const YamlNode *map, const char *key) {
+    for (int i = 0; i < map->n; i++)
+        if (!strcmp(map->keys[i]->text, key)) return map->items[i];
+    return NULL;
+}
+
 bool yaml_is_null(const YamlNode *node) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     if (node->kind != NODE_TEXT || node->quoted) return false;

@@ -33,6 +33,7 @@ YamlNode *yaml_scalar(Arena *a, const char *value, SourcePos at);
 
 /* null, ~ or nothing, not in quotes. */
 bool yaml_is_null(const YamlNode *node);
+const YamlNode *yaml_get(const YamlNode *map, const char *key); /* NULL: none */
 
 /* Adds `s` as a double-quoted scalar that yaml_parse reads back to the same bytes; `s`
  * must be valid UTF-8 (yaml_utf8_valid). */

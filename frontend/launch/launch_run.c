@@ -224,23 +224,14 @@ static void give_stdout(Run *r) {
     r->part_n -= (size_t)n;
 }
 
-static pid_t parent_of(const char *pid) {
-    char path[300], line[512];
-    int parent = 0;
-    snprintf(path, sizeof path, "/proc/%s/stat", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(line, 1, sizeof line - 1, f) : 0;
-    if (f) fclose(f);
-    line[n] = 0;
-    char *behind = strrchr(line, ')'); /* the name in (...) may hold anything */
-    return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : 0;
-}
-
 /* Children of those that die come to us, as their reaper, and are killed the next time. */
 static void kill_children(void) {
     DIR *d = opendir("/proc");
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (parent_of(e->d_name) == getpid()) kill(atoi(e->d_name), SIGKILL);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int pid = atoi(e->d_name), parent = 0;
+        if (pid > 0 && process_state(pid, &parent) && parent == getpid())
+            kill(pid, SIGKILL);
+    }
     if (d) closedir(d);
 }
 

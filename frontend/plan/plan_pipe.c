@@ -122,9 +122,8 @@ void plan_timeline_add(Timeline *l, const PipeSchedule *s, int stage, Task task,
 }
 
 const char *plan_schedule_title(Arena *mem, const PipeSchedule *s) {
-    const char *slash = strrchr(s->name, '/');
-    return arena_printf(mem, "%.40s, %d stages, %d micro-batches",
-                        slash ? slash + 1 : s->name, s->stages, s->micro);
+    return arena_printf(mem, "%.40s, %d stages, %d micro-batches", path_name(s->name),
+                        s->stages, s->micro);
 }
 
 Timeline plan_schedule_timeline(Arena *mem, const PipeSchedule *s,

@@ -97,10 +97,10 @@ static void check_seconds(const RankProgram *p, const RankStep *step) {
                  step->shown[s].end, seconds_most);
 }
 
-int plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
-                     const char *path) {
+void plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
+                      const char *path) {
     check_seconds(p, step);
-    Arena *mem = arena_new();
+    Arena *mem = arena_scratch();
     Writer w = {.mem = mem, .p = p, .out = text_new(mem)};
     for (int s = 0; s < p->parts.stages; s++) {
         int number = mesh_rank_at(p->parts.mesh, p->parts.stages, s, rank);
@@ -111,9 +111,8 @@ int plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
     text_add(&file, "%s", trace_head);
     text_add_bytes(&file, w.out.s + TRACE_COMMA_BYTES, w.out.n - TRACE_COMMA_BYTES);
     text_add(&file, "%s", trace_tail);
-    int error = file_write_atomic(path, file.s, file.n);
+    file_write(path, file.s, file.n, EXIT_DATA);
     arena_free(mem);
-    return error;
 }
 
 static RankProgram program_of(Arena *mem, const Plan *p) {
@@ -129,13 +128,12 @@ static RankProgram program_of(Arena *mem, const Plan *p) {
     return r;
 }
 
-int plan_trace(const Plan *p, const char *path) {
-    Arena *mem = arena_new();
+void plan_trace(const Plan *p, const char *path) {
+    Arena *mem = arena_scratch();
     RankProgram program = program_of(mem, p);
     plan_trace_check(&program);
     RankStep step =
         rank_run_step(mem, rank_run_alone(mem, &program), 0, (RankShow){0, true});
-    int error = plan_trace_write(&program, &step, 0, path);
+    plan_trace_write(&program, &step, 0, path);
     arena_free(mem);
-    return error;
 }

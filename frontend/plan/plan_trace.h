@@ -5,10 +5,11 @@
 #include "passes/estimate/rank_seconds.h"
 
 /* The first rank of each stage of a plan with a machine. Fails with EXIT_CONFIG where stages
- * share cores, and above so many events that nothing opens them. Returns 0 or an errno value. */
-int plan_trace(const Plan *p, const char *path);
+ * share cores, and above so many events that nothing opens them. A file that cannot be
+ * written fails with EXIT_DATA. */
+void plan_trace(const Plan *p, const char *path);
 /* A step whose pieces are noted, of that rank of each stage; the check comes first. */
-int plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
-                     const char *path);
+void plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
+                      const char *path);
 void plan_trace_check(const RankProgram *p);
 #endif

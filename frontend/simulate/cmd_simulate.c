@@ -36,16 +36,14 @@ static int simulate_numbers(Given *g) {
 
 /* NULL: it is not asked for. */
 static void write_pictures(const Seconds *s, const char *svg, const char *trace) {
-    int shown = seconds_shown(s), error = 0;
+    int shown = seconds_shown(s);
     RankStep step = seconds_step(s, (RankShow){shown, trace != NULL});
     if (svg) {
         Timeline l = seconds_timeline(s, &step, shown);
         Text picture = timeline_svg(s->mem, &l);
-        error = file_write_atomic(svg, picture.s, picture.n);
+        file_write(svg, picture.s, picture.n, EXIT_DATA);
     }
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", svg, strerror(error));
-    if (trace) error = plan_trace_write(&s->program, &step, shown, trace);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", trace, strerror(error));
+    if (trace) plan_trace_write(&s->program, &step, shown, trace);
 }
 
 /* Time: how long a step takes when ranks or links are slow. */

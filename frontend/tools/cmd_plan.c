@@ -20,8 +20,7 @@ static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
                 : plan_schedule_timeline(mem, p->pipe->schedule,
                                          (const double(*)[TASK_KINDS])p->pipe->flops);
     Text picture = timeline_svg(mem, &l);
-    int error = file_write_atomic(path, picture.s, picture.n);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    file_write(path, picture.s, picture.n, EXIT_DATA);
 }
 
 static void write_trace(const Plan *p, const char *path) {
@@ -30,8 +29,7 @@ static void write_trace(const Plan *p, const char *path) {
              "--trace %s needs a machine, for when each op runs\n    hint: --machine "
              "FILE.yaml, as stator calibrate makes it or as in machines/",
              path);
-    int error = plan_trace(p, path);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    plan_trace(p, path);
 }
 
 static double best_of(double (*measure)(int threads), int threads) {

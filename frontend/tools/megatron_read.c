@@ -46,7 +46,7 @@ static void refuse_other_scripts(const char *path) {
         "pretrain_vlm.py",  "pretrain_ict.py",  "pretrain_retro.py",
         "pretrain_vit.py",  "posttrain_gpt.py", "pretrain_vision_classify.py",
         "pretrain_mllm.py", "train_rl.py",      "pretrain_vision_inpaint.py"};
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = path_name(path);
     if (is_one_of(name, others, ARRAY_LEN(others)))
         fail(EXIT_CONFIG,
              "%s trains something else than a GPT on tokens; what is imported is the "

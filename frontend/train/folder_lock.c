@@ -4,19 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ATTEMPTS = 20, WAIT_MICROSECONDS = 100000 };
 
-bool folder_gone(int fd, const char *path) {
-    struct stat held, there;
-    if (fstat(fd, &held) != 0 || stat(path, &there) != 0) return true;
-    return held.st_dev != there.st_dev || held.st_ino != there.st_ino;
-}
-
 int folder_lock(const char *path, int other, const char *way_out) {
-    if (other >= 0 && !folder_gone(other, path)) return -1;
+    if (other >= 0 && fd_is_at(other, path)) return -1;
     for (int i = 0; i <= ATTEMPTS; i++) {
         if (i) usleep(WAIT_MICROSECONDS);
         dir_make(path); /* who had the lock may have removed it */
@@ -24,7 +17,7 @@ int folder_lock(const char *path, int other, const char *way_out) {
         if (fd < 0)
             fail(EXIT_DATA, "cannot open the folder %s: %s", path, strerror(errno));
         int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-        if (!error && folder_gone(fd, path)) error = EWOULDBLOCK;
+        if (!error && !fd_is_at(fd, path)) error = EWOULDBLOCK;
         if (error != EWOULDBLOCK && error != EINTR) return fd;
         close(fd);
     }

@@ -9,7 +9,5 @@
  * same one, the result is -1. Waits 2 s for another run, which may be ending, then fails with
  * EXIT_CONFIG and `way_out`, what to give instead. On a disk without locks none is held. */
 int folder_lock(const char *path, int other, const char *way_out);
-/* The folder that was opened as `fd` is no longer at `path`: removed or moved. */
-bool folder_gone(int fd, const char *path);
 
 #endif

@@ -47,8 +47,7 @@ void aside_move(const Train *t, const char *path) {
 /* Beside the folder itself, on its disk, where the path is a link; of a run folder that has its
  * checkpoints in itself, inside of it. */
 static const char *checkpoints_aside(const Train *t) {
-    const char *path = t->ckpt_dir, *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
+    const char *path = t->ckpt_dir, *name = path_name(path);
     struct stat st;
     bool link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
     char *whole = NULL;

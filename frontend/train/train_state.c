@@ -79,7 +79,7 @@ static char *state_json(const Train *t, Arena *mem, double valid_loss) {
 
 /* Work must not get lost: the checkpoints go to a new folder at the same path. */
 static void notice_removed(Train *t) {
-    if (t->lock_fd < 0 || t->folder_gone || !folder_gone(t->lock_fd, t->run_dir)) return;
+    if (t->lock_fd < 0 || t->folder_gone || fd_is_at(t->lock_fd, t->run_dir)) return;
     t->folder_gone = true;
     report_say(t,
                "WARNING: the run folder %s was removed or moved while training: metrics "

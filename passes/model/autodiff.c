@@ -245,10 +245,6 @@ static void diff_call(Diff *d, Op *op) {
 
 /* ---- the model ---- */
 
-static bool is_param(const Func *f, int i) {
-    return arg_role(f, i) == ARG_param;
-}
-
 static Func *find_model(const Module *m) {
     Func *model = NULL;
     for (Func *f = m->first; f; f = f->next) {
@@ -287,12 +283,13 @@ void pass_autodiff(Module *m, const PassOptions *o) {
     Value *dloss = func_arg(g, "dloss", g->ret[0]->ty);
     func_arg_attr(g, g->narg - 1, "role=dloss");
     Diff d = diff_begin(m, g, &pairs, o);
-    for (int i = 0; i < g->narg; i++) d.active[g->arg[i]->id] = is_param(g, i);
+    for (int i = 0; i < g->narg; i++)
+        d.active[g->arg[i]->id] = arg_role(g, i) == ARG_param;
     mark_active(&d);
     if (d.active[g->ret[0]->id]) d.grad[g->ret[0]->id] = dloss;
     diff_body(&d, g->last);
     for (int i = 0; i < model->narg; i++) {
-        if (!is_param(g, i)) continue;
+        if (arg_role(g, i) != ARG_param) continue;
         Value *grad = d.grad[g->arg[i]->id];
         grad_place(o, g, i, grad);
         func_ret(g, grad ? grad : grad_zeros(&d.g.b, &g->arg[i]->ty), -1);

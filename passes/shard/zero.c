@@ -13,10 +13,6 @@
 #include "ir/placement.h"
 #include "passes/passes.h"
 
-static bool is_param(const Func *f, int i) {
-    return arg_role(f, i) == ARG_param;
-}
-
 /* Is the parameter a stack of slices, one a run of a loop, and nothing else? Then *call
  * and *operand say which. */
 static bool is_stack(const Module *m, const Func *f, const Value *v, Op **call,
@@ -134,7 +130,7 @@ void pass_zero(Module *m, const PassOptions *o) {
     if (!o->zero_level) return;
     for (Func *f = m->first; f; f = f->next) {
         for (int i = 0; f->role == ROLE_MODEL && i < f->narg; i++) {
-            if (is_param(f, i)) flatten(m, f, i, o, copies);
+            if (arg_role(f, i) == ARG_param) flatten(m, f, i, o, copies);
         }
     }
 }

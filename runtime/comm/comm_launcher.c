@@ -46,8 +46,7 @@ bool launcher_started(int64_t *tasks) {
 bool launcher_started_copies(void) {
     const char *program = getenv("OMPI_COMMAND");
     if (!program || env_number("OMPI_COMM_WORLD_SIZE", 1) < 2) return false;
-    const char *slash = strrchr(program, '/');
-    return !strcmp(slash ? slash + 1 : program, program_invocation_short_name);
+    return !strcmp(path_name(program), program_invocation_short_name);
 }
 
 /* Segments of a collective go to other hosts without an answer of the receiver first (Open

@@ -190,26 +190,13 @@ static int end_of_chain(int *rank) {
     return at;
 }
 
-/* The letter of /proc/PID/stat: T for one that a signal has stopped; 0: it is gone. */
-static char process_state(int pid) {
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) return 0;
-    size_t n = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[n] = 0;
-    const char *end = strrchr(line, ')');
-    return end && end[1] ? end[2] : '?';
-}
-
 static bool process_is_stopped(char state) {
     return !state || strchr("TtZX", state);
 }
 
 static void add_silent(char *text, size_t size, int local) {
     int pid = slot_of(local)->pid;
-    char state = process_state(pid);
+    char state = process_state(pid, &(int){0});
     add(text, size, "has given no sign of life for %.0f s: process %d ",
         w.seen[local].silent, pid);
     if (!state)
@@ -248,7 +235,7 @@ static Verdict judge(double limit) {
     Verdict v = {-1, -1, false, false};
     for (int i = 0; i < w.n && !v.stopped; i++) {
         if (!is_silent(i, limit) || slot_of(i)->beat == 0) continue;
-        bool stopped = process_is_stopped(process_state(slot_of(i)->pid));
+        bool stopped = process_is_stopped(process_state(slot_of(i)->pid, &(int){0}));
         if (stopped || !v.silent) v = (Verdict){i, slot_of(i)->rank, true, stopped};
     }
     if (v.local < 0) v.local = end_of_chain(&v.rank);

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HEADER_BYTES = 34, BUFFER_BYTES = 256 << 10 };
@@ -68,14 +67,6 @@ static void read_at(const Out *o, void *p, size_t n, uint64_t offset) {
     }
 }
 
-/* Is what fd has open still called `path`? Another process may have given it its final
- * name between our open and our lock. */
-static bool still_named(int fd, const char *path) {
-    struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
-           a.st_dev == b.st_dev;
-}
-
 /* Opens and locks a .tmp file: one that a killed process has left is taken over. */
 static void out_open(Arena *mem, Out *o, const char *prefix, const char *suffix) {
     o->name = arena_printf(mem, "%s%s", prefix, suffix);
@@ -92,7 +83,8 @@ static void out_open(Arena *mem, Out *o, const char *prefix, const char *suffix)
                  error == EWOULDBLOCK ? "another process is writing it"
                                       : strerror(error));
         }
-        if (still_named(o->fd, o->path)) break;
+        /* another process may have given it its name between our open and our lock */
+        if (fd_is_at(o->fd, o->path)) break;
         close(o->fd);
         o->fd = -1;
     }

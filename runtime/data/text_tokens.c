@@ -144,8 +144,7 @@ static bool use_data(void *context, const void *data, uint64_t n) {
 static const char *named_path(Arena *mem, const char *path) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
-    const char *plain = arena_strndup(mem, path, n), *slash = strrchr(plain, '/');
-    const char *name = slash ? slash + 1 : plain;
+    const char *plain = arena_strndup(mem, path, n), *name = path_name(plain);
     if (strcmp(name, ".") && strcmp(name, "..")) return plain;
     char *real = realpath(path, NULL);
     if (!real) return plain;
@@ -156,10 +155,9 @@ static const char *named_path(Arena *mem, const char *path) {
 
 static const char *cache_path(Arena *mem, const Data *d, const char *folder,
                               const char *key) {
-    const char *path = named_path(mem, d->path), *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
+    const char *path = named_path(mem, d->path);
     return path_join(mem, folder[0] ? folder : path_folder(mem, path),
-                     arena_printf(mem, "%s.tokens_%s.cache", name, key));
+                     arena_printf(mem, "%s.tokens_%s.cache", path_name(path), key));
 }
 
 static void cache_key(Arena *mem, const Data *d, const Texts *all,

@@ -27,7 +27,7 @@ const char *ckpt_damage(Arena *mem, const char *path, int error) {
                  "cannot read %s: %s; it is not taken for damaged: start again when it "
                  "can be read, or move its checkpoint away",
                  path, strerror(error));
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = path_name(path);
     return error == ENOENT || error == ENOTDIR
                ? arena_printf(mem, "%s is missing", name)
                : arena_printf(mem, "%s: %s", name, strerror(error));

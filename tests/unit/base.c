@@ -2,9 +2,12 @@
 #include "base/base.h"
 #include "../test.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 TEST(numbers_for_people) {
@@ -44,6 +47,42 @@ TEST(sizes_rounded_up) {
 TEST(ends_of_names) {
     EXPECT(ends_with("a.gz", ".gz") && ends_with(".gz", ".gz") && ends_with("a", ""));
     EXPECT(!ends_with("gz", ".gz") && !ends_with("a.gz.", ".gz") && !ends_with("", "a"));
+}
+
+TEST(names_behind_the_last_slash) {
+    EXPECT_STR(path_name("a/b.c"), "b.c");
+    EXPECT_STR(path_name("b.c"), "b.c");
+    EXPECT_STR(path_name("/a/"), "");
+}
+
+TEST(an_open_file_is_at_its_path_until_it_moves) {
+    Arena *mem = arena_new();
+    const char *path = path_join(mem, temp_dir(), "held");
+    const char *to = path_join(mem, temp_dir(), "moved");
+    file_write(path, "x", 1, EXIT_DATA);
+    int fd = open(path, O_RDONLY);
+    EXPECT(fd >= 0 && fd_is_at(fd, path) && !fd_is_at(fd, to));
+    EXPECT_INT(rename(path, to), 0);
+    EXPECT(!fd_is_at(fd, path) && fd_is_at(fd, to));
+    file_write(path, "x", 1, EXIT_DATA); /* another one */
+    EXPECT(!fd_is_at(fd, path));
+    close(fd);
+    arena_free(mem);
+}
+
+TEST(processes_have_a_state_and_a_parent) {
+    int parent = 0, pid = fork();
+    if (!pid) {
+        prctl(PR_SET_NAME, "a ) T 1 (");
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    EXPECT(pid > 0 && waitpid(pid, NULL, WUNTRACED) == pid);
+    EXPECT_INT(process_state(pid, &parent), 'T');
+    EXPECT_INT(parent, getpid());
+    kill(pid, SIGKILL);
+    EXPECT(waitpid(pid, NULL, 0) == pid);
+    EXPECT_INT(process_state(pid, &parent), 0);
 }
 
 TEST(a_file_gets_all_of_what_is_appended_or_nothing) {
