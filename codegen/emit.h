@@ -134,10 +134,8 @@ LLVMValueRef emit_halves_mask(Emit *e, LLVMValueRef n);
 /* Room of `bytes` (64-byte aligned) on the stack of `fn`, made once per call. */
 LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
 
-/* Does the target have this feature, as LLVM names it ("avx512bf16")? emit_has_bf16: its
- * instructions for bf16, with vectors as wide as they take. */
+/* Does the target have this feature, as LLVM names it ("avx512bf16")? */
 bool emit_has(const Emit *e, const char *feature);
-bool emit_has_bf16(const Emit *e);
 /* Has it dots: instructions for sums of products of two pairs that multiply more numbers in a second
  * than those of f32 do (target_has_dots)? */
 bool emit_has_dots(const Emit *e);

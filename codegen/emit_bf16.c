@@ -4,7 +4,8 @@
 #include "codegen/emit.h"
 #include "codegen/target.h"
 
-bool emit_has_bf16(const Emit *e) {
+/* Instructions for bf16, with vectors as wide as they take. */
+static bool has_bf16(const Emit *e) {
     return e->register_lanes == 16 && emit_has(e, "avx512bf16");
 }
 
@@ -38,8 +39,7 @@ static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value) {
 }
 
 static bool has_instruction(const Emit *e, LLVMValueRef value) {
-    return emit_has_bf16(e) && emit_lanes(value) % e->register_lanes == 0 &&
-           emit_lanes(value);
+    return has_bf16(e) && emit_lanes(value) % e->register_lanes == 0 && emit_lanes(value);
 }
 
 static LLVMValueRef high_half(Emit *e, LLVMValueRef bits) {

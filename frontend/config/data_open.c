@@ -198,7 +198,9 @@ int64_t data_eod_of_tokenizer(const Config *cfg) {
     return end;
 }
 
-int64_t data_eod(const Config *cfg) {
+/* The token that ends a document: that of the key; else, where something depends on it, that of the
+ * tokenizer; else the model's, -1: none. */
+static int64_t data_eod(const Config *cfg) {
     int64_t given = cfg->train_dataset_data_loader_eod;
     if (given >= 0) return given;
     int64_t end = data_asks_for_ends(cfg) ? data_eod_of_tokenizer(cfg) : -1;

@@ -43,9 +43,6 @@ bool data_asks_for_ends(const Config *cfg);
 /* The token with which the tokenizer beside the data, or else that of the run, ends a document;
  * -1: there is none that knows it. */
 int64_t data_eod_of_tokenizer(const Config *cfg);
-/* The token that ends a document: that of the key; else, where something depends on it, that of the
- * tokenizer; else the model's, -1: none. */
-int64_t data_eod(const Config *cfg);
 
 /* True if there are data for validation (or test) at all: data of its own, or of any type but
  * TensorBatches a share above 0, and eval_iters above 0. */

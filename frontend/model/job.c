@@ -2,7 +2,6 @@
 #include "frontend/model/job.h"
 #include "frontend/config/config_state.h"
 #include "passes/pipe/layers.h"
-#include "runtime/comm/comm.h"
 #include "runtime/store/safetensors.h"
 
 #define BATCH  "runner_config.batch_size"
@@ -318,12 +317,12 @@ Module *job_build_step(const Job *j, PassOptions *o) {
     o->interleave = j->parts;
     return job_build(j, MODEL_TRAIN, j->batch / j->parts);
 }
+
 Module *job_module(const Job *j, PassOptions *o) {
     Module *m = job_build_step(j, o);
     strategy_apply(&j->strategy, job_spec(j), m, o);
     return m;
 }
-
 
 static double tokens_of_run(const Job *j) {
     return (double)(j->batch / j->parts) * (double)j->seq;

@@ -32,7 +32,8 @@ static void sort_keys(Keyed *k, int n) {
     if (n) qsort(k, (size_t)n, sizeof *k, by_key);
 }
 
-Choice *space_choice(const SearchSpace *b, int i) {
+/* In the order of search_each. */
+static Choice *space_choice(const SearchSpace *b, int i) {
     return &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
 }
 

@@ -62,7 +62,7 @@ typedef struct Choice {
     bool by_most;       /* layers are balanced by the most that they may take (Pieces) */
     int number; /* in the order of search_each, those without overlap behind all others */
     int probe;  /* whose pieces it is made of */
-    int before; /* space_choice of the one before it with that probe; -1: none */
+    int before; /* number of the one before it with that probe; -1: none */
     int family; /* of those of the result, before they are sorted */
     int remade; /* most layers of a chunk that are made again, or REMADE_... */
     double first_bound;           /* before plans corrected its bytes */

@@ -125,7 +125,7 @@ typedef struct SearchSpace { /* all choices that fit; by first_bound */
     Search *s;
     Choice **block; /* of CHOICE_BLOCK each */
     int n, nblocks, block_cap;
-    int *last; /* by probe: space_choice of its last choice; -1: it has none */
+    int *last; /* by probe: number of its last choice; -1: it has none */
     int nlast, last_cap;
     Choice **by;     /* nby of them, sorted */
     int nby, by_cap; /* all, when space_sort is done */
@@ -133,8 +133,7 @@ typedef struct SearchSpace { /* all choices that fit; by first_bound */
     SearchResult *r;
 } SearchSpace;
 
-/* fastest.c. In the order of search_each. */
-Choice *space_choice(const SearchSpace *b, int i);
+/* fastest.c */
 /* The last choice of a probe, and the one before another; NULL: there is none. */
 Choice *space_last(const SearchSpace *b, int probe);
 Choice *space_before(const SearchSpace *b, const Choice *c);

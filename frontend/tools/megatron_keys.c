@@ -18,8 +18,8 @@ static void add_plain(Megatron *m) {
 
 /* ---- ranks and batch ---- */
 
-int64_t megatron_steps(const Megatron *m, const MegatronSizes *s, MegatronId steps,
-                       MegatronId samples, int64_t otherwise) {
+static int64_t megatron_steps(const Megatron *m, const MegatronSizes *s, MegatronId steps,
+                              MegatronId samples, int64_t otherwise) {
     if (m->flag[steps].given && m->flag[samples].given && megatron_count(m, steps, 0) &&
         megatron_count(m, samples, 0))
         fail(EXIT_CONFIG, "%s and %s are two words for one thing: keep one",

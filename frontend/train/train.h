@@ -150,8 +150,6 @@ bool train_divides_by_zero(const Train *t);
  * there; unlocking removes it if it was made and has got none. */
 void aside_lock_checkpoints(Train *t);
 void aside_unlock_checkpoints(Train *t);
-/* A file or folder of an earlier run gets another name. */
-void aside_move(const Train *t, const char *path);
 /* Of a run that goes on from a checkpoint in its folder, those of later steps, which would be
  * taken for newer ones; of one whose state is from elsewhere, or new, everything that another
  * run has written. */

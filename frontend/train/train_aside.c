@@ -38,7 +38,8 @@ static void move(const char *path, const char *to) {
         fail(EXIT_CHECKPOINT, "cannot move %s to %s: %s", path, to, strerror(errno));
 }
 
-void aside_move(const Train *t, const char *path) {
+/* A file or folder of an earlier run gets another name. */
+static void aside_move(const Train *t, const char *path) {
     const char *to = name_aside(t, path);
     move(path, to);
     report_say(t, "note: %s of an earlier run is now %s", path, to);

@@ -61,7 +61,8 @@ void svg_ticks(double lo, double hi, int want, double *first, double *step) {
     *first = ceil(lo / *step - 1e-9) * *step;
 }
 
-void svg_tick_label(double v, double step, char out[32]) {
+/* What stands at a tick: 1500 as 1.5k and so on. */
+static void tick_label(double v, double step, char out[32]) {
     double least = fabs(v) < step * 1e-6 ? 0 : v;
     static const struct {
         double unit;
@@ -82,7 +83,7 @@ static bool tick_at(double lo, double hi, double last, int want, int i, double *
     double first, step;
     svg_ticks(lo, hi, want, &first, &step);
     *v = first + i * step;
-    svg_tick_label(*v, step, label);
+    tick_label(*v, step, label);
     return i < MOST && *v <= last;
 }
 

@@ -19,8 +19,6 @@ void svg_text(Text *t, double x, double y, const char *attributes, const char *s
  * is the smallest multiple of *step that is not below lo, *step is 1, 2 or 5 times a
  * power of ten. lo < hi, both finite. */
 void svg_ticks(double lo, double hi, int want, double *first, double *step);
-/* What stands at a tick: 1500 as 1.5k and so on. */
-void svg_tick_label(double v, double step, char out[32]);
 /* An axis from lo to hi, about `want` round ticks with what stands at them: along the lower edge of
  * a picture's plot, or grid lines over all of its width. A tick may lie behind hi by `slack` of the
  * length, for ends that are rounded. */
