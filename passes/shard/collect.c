@@ -134,60 +134,55 @@ static bool cut(const Search *s, Type *t, int d, Axes more) {
     return true;
 }
 
+/* A step with each dimension but one that it can cut over the axes; `which` of it is that one. */
+static void reach_cuts(Search *s, int at, State *step, int *which, int but,
+                       double sent_bytes) {
+    for (int d = 0; d < step->ty.rank; d++) {
+        const Axes before = step->ty.split[d];
+        if (d == but || !cut(s, &step->ty, d, step->axis)) continue;
+        *which = d;
+        reach(s, at, step, sent_bytes);
+        step->ty.split[d] = before;
+    }
+}
+
 static void steps_of_sum(Search *s, int at, Axes set) {
     const Type *ty = &s->state[at].ty;
     double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, ty);
     if (too_dear(s, at, message_sent(OP_reduce_scatter, bytes, n))) return;
-    State base = s->state[at];
-    State step = base;
+    State step = s->state[at];
     step.axis = set;
     step.dim = step.to = -1;
     step.ty.pending &= (Axes)~set;
     step.how = OP_all_reduce;
     reach(s, at, &step, message_sent(step.how, bytes, n));
     step.how = OP_reduce_scatter;
-    for (int d = 0; d < base.ty.rank; d++) {
-        if (!cut(s, &step.ty, d, set)) continue;
-        step.dim = d;
-        reach(s, at, &step, message_sent(step.how, bytes, n));
-        step.ty.split[d] = base.ty.split[d];
-    }
+    reach_cuts(s, at, &step, &step.dim, -1, message_sent(step.how, bytes, n));
 }
 
 static void steps_of_split(Search *s, int at, Axes set, int d) {
     const Type *ty = &s->state[at].ty;
     double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, ty);
     if (too_dear(s, at, message_sent(OP_all_to_all, bytes, n))) return;
-    State base = s->state[at];
-    State step = base;
+    State step = s->state[at];
     bool legal;
     step.axis = set;
     step.dim = d;
     step.to = -1;
-    step.ty.split[d] = outside(base.ty.split[d], set, &legal);
+    step.ty.split[d] = outside(step.ty.split[d], set, &legal);
     if (!legal) return;
     step.how = OP_all_gather;
     reach(s, at, &step, message_sent(step.how, bytes, n));
     step.how = OP_all_to_all;
-    for (int to = 0; to < base.ty.rank; to++) {
-        if (to == d || !cut(s, &step.ty, to, set)) continue;
-        step.to = to;
-        reach(s, at, &step, message_sent(step.how, bytes, n));
-        step.ty.split[to] = base.ty.split[to];
-    }
+    reach_cuts(s, at, &step, &step.to, d, message_sent(step.how, bytes, n));
 }
 
 static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
-    State base = s->state[at], step = base;
+    State step = s->state[at];
     step.axis = set;
     step.how = OP_shard;
     step.to = -1;
-    for (int d = 0; d < base.ty.rank; d++) {
-        if (!cut(s, &step.ty, d, set)) continue;
-        step.dim = d;
-        reach(s, at, &step, 0);
-        step.ty.split[d] = base.ty.split[d];
-    }
+    reach_cuts(s, at, &step, &step.dim, -1, 0);
     if ((pending_at_end & set) != set) return;
     step.how = OP_on_first;
     step.dim = -1;
