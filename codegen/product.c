@@ -59,10 +59,12 @@ const char *product_shape_text(Arena *mem, const ProductShape *s) {
     return t.s;
 }
 
-/* Factors of one type, and a result of that type or f32. */
-static bool takes_types(DType factor, DType result) {
+/* Factors of one type, a result of that type or f32, and a bias of f32. */
+static bool takes_types(const ProductShape *s) {
+    DType factor = s->a.dtype, result = s->c.dtype;
     bool known = factor == DT_F32 || dtype_is_narrow(factor);
-    return known && (result == DT_F32 || result == factor);
+    return known && (result == DT_F32 || result == factor) &&
+           (!s->bias.rank || s->bias.dtype == DT_F32);
 }
 
 /* A few rows with any matrix: what there is to gain is to read that at the speed of memory, for
@@ -71,9 +73,7 @@ static bool rows_make(const ProductShape *s, ProductCode *code) {
     const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
     if (c->rank != 2 || c->dim[0] > ROWS_MATMUL_MOST) return false;
     int64_t m = c->dim[0], n = c->dim[1], k = a->dim[1];
-    DType dt = a->dtype, to = c->dtype;
-    if (!takes_types(dt, to)) return false;
-    if (s->bias.rank && s->bias.dtype != DT_F32) return false;
+    if (!takes_types(s)) return false;
     if ((k > 1 && a->stride[1] != 1) || (n > 1 && c->stride[1] != 1)) return false;
     RowsMatmul rows = {.m = m,
                        .n = n,
@@ -83,8 +83,8 @@ static bool rows_make(const ProductShape *s, ProductCode *code) {
                        .b_n = n > 1 ? b->stride[1] : 1,
                        .c_m = m > 1 ? c->stride[0] : n,
                        .threads = s->threads,
-                       .dt = dt,
-                       .rounds = dtype_is_narrow(to),
+                       .dt = a->dtype,
+                       .rounds = dtype_is_narrow(c->dtype),
                        .bias = s->bias.rank > 0,
                        .adds = s->adds};
     if (!rows_matmul_takes(&rows)) return false;
@@ -98,8 +98,7 @@ static bool rows_make(const ProductShape *s, ProductCode *code) {
 static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *code) {
     const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
     const DType dt = a->dtype;
-    if (!takes_types(dt, c->dtype) || c->rank != 2) return false;
-    if (s->bias.rank && s->bias.dtype != DT_F32) return false;
+    if (!takes_types(s) || c->rank != 2) return false;
     bool swapped = c->dim[1] > 1 && c->stride[1] != 1;
     if (swapped && (s->bias.rank || c->stride[0] != 1)) return false;
     const int row = swapped, col = !swapped;
