@@ -24,8 +24,7 @@ LLVMTypeRef kernel_element(const Kernel *k, const Value *v) {
     if (dtype_is_narrow(v->ty.dt)) return k->e->i16;
     const Op *at = v->def;
     for (int i = 0; !at; i++)
-        for (int j = 0; j < k->s.op[i]->nin; j++)
-            if (k->s.op[i]->in[j] == v) at = k->s.op[i];
+        if (op_reads_value(k->s.op[i], v)) at = k->s.op[i];
     fail_op(at, "%%%s is %s; generated code takes f32, bf16, f16 and i32", v->name,
             dtype_name[v->ty.dt]);
 }

@@ -10,13 +10,10 @@
 
 /* The only use of the argument, a collective that makes it no larger; or NULL. */
 static Op *exchange_of(const Func *f, const Value *arg) {
-    for (Op *op = f->first; op; op = op->next) {
-        if (!op->nin || op->in[0] != arg) continue;
-        bool fits = op->nin == 1 && op->nout == 1 && (optab[op->kind].flags & F_COMM) &&
-                    type_bytes(&op->out[0]->ty) <= type_bytes(&arg->ty);
-        return fits && value_uses(f, arg) == 1 ? op : NULL;
-    }
-    return NULL;
+    Op *op = value_only_reader(f, arg);
+    bool fits = op && op->nin == 1 && op->nout == 1 && op_has(op, F_COMM) &&
+                type_bytes(&op->out[0]->ty) <= type_bytes(&arg->ty);
+    return fits ? op : NULL;
 }
 
 static Value *same_exchange(const Func *f, const Value *v, const Op *like) {

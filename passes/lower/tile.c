@@ -122,16 +122,10 @@ static Type stack_of(const Loop *l, const Value *v) {
 
 /* The op that alone reads v, if it adds it to a value of the same shape, or is a view of it. */
 static Op *only_addition(const Func *f, const Value *v) {
-    if (value_uses(f, v) != 1) return NULL;
-    for (Op *op = f->first; op; op = op->next) {
-        if (op->nin == 1 && op->in[0] == v && op_has(op, F_VIEW)) return op;
-        bool reads = op->nin == 2 && (op->in[0] == v || op->in[1] == v);
-        if (!reads) continue;
-        bool plain = op_has(op, F_PLUS) && !op_attr(op, "rule");
-        bool alike = type_same_shape(&op->in[0]->ty, &op->in[1]->ty);
-        return plain && alike ? op : NULL;
-    }
-    return NULL;
+    Op *op = value_only_reader(f, v);
+    if (!op || (op->nin == 1 && op_has(op, F_VIEW))) return op;
+    bool plain = op_has(op, F_PLUS) && !op_attr(op, "rule");
+    return plain && type_same_shape(&op->in[0]->ty, &op->in[1]->ty) ? op : NULL;
 }
 
 static bool is_before(const TileGroup *g, const Value *v) {

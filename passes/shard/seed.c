@@ -167,11 +167,8 @@ static void refuse_both(const Module *m, const PassOptions *o, int nth, const Ma
 
 /* A product, its bias and its turned positions have one name: the last is what is gathered. */
 static bool goes_on(const Annotation *a, const Func *f, const Value *v) {
-    if (value_uses(f, v) != 1) return false;
-    for (const Op *op = v->def->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (op->in[i] == v) return op->nout == 1 && is_about(a, f, op->out[0]);
-    return false;
+    const Op *op = value_only_reader(f, v);
+    return op && op->nout == 1 && is_about(a, f, op->out[0]);
 }
 
 static void gather(const Module *m, Op *def, Value *v, const Type *ty) {

@@ -17,18 +17,11 @@
  * and *operand say which. */
 static bool is_stack(const Module *m, const Func *f, const Value *v, Op **call,
                      int *operand) {
-    if (value_uses(f, v) != 1) return false;
-    for (Op *op = f->first; op; op = op->next) {
-        for (int i = 0; i < op->nin; i++) {
-            if (op->in[i] != v) continue;
-            *call = op;
-            *operand = i;
-            if (!op_is_call(op)) return false;
-            const Call c = call_of(op);
-            return call_slices(&c, i) && only_call(m, c.f) == op;
-        }
-    }
-    return false;
+    *call = value_only_reader(f, v);
+    if (!*call || !op_is_call(*call)) return false;
+    const Call c = call_of(*call);
+    for (*operand = 0; (*call)->in[*operand] != v;) ++*operand;
+    return call_slices(&c, *operand) && only_call(m, c.f) == *call;
 }
 
 /* Dimension that is split, or -1; -2: several. */
