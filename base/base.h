@@ -92,6 +92,13 @@ static inline int64_t common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
+/* The product of n sizes, 1 of none. */
+static inline int64_t sizes_product(const int64_t *size, int n) {
+    int64_t product = 1;
+    for (int i = 0; i < n; i++) product *= size[i];
+    return product;
+}
+
 /* n rounded up to a multiple of `to`; both are at least 0 and far from overflow. */
 static inline int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;

@@ -3,9 +3,7 @@
 #include "codegen/rt_call.h"
 
 int64_t part_step(const Part *p, int d) {
-    int64_t step = 1;
-    for (int k = d + 1; k < p->whole.rank; k++) step *= p->whole.dim[k];
-    return step;
+    return sizes_product(p->whole.dim + d + 1, p->whole.rank - d - 1);
 }
 
 static int64_t local_size(const Mesh *mesh, const Type *whole, int d) {

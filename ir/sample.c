@@ -144,20 +144,14 @@ static const char *before_local(Arena *mem, const Func *f, int i, Spread *s) {
     return fits ? NULL : "its rows have another type than `global` says";
 }
 
-static int64_t count_of(const Type *t, int from, int to) {
-    int64_t n = 1;
-    for (int d = from; d < to; d++) n *= t->dim[d];
-    return n;
-}
-
 static Spread spread_of(Arena *mem, const Func *f, int i) {
     Spread s = {.boxes = 1};
     Type part;
     int front, group;
     if (layout_turned(f, i, &part, &front, &group)) {
-        s.matrices = count_of(&part, 0, front);
-        s.rows = count_of(&part, front, front + group);
-        s.columns = count_of(&part, front + group, part.rank);
+        s.matrices = sizes_product(part.dim, front);
+        s.rows = sizes_product(part.dim + front, group);
+        s.columns = sizes_product(part.dim + front + group, part.rank - front - group);
     }
     if (f->mod->level >= LEVEL_LOCAL) {
         s.l = layout_of(mem, f, i);

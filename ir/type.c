@@ -2,9 +2,7 @@
 #include "ir/type.h"
 
 int64_t type_count(const Type *t) {
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
-    return n;
+    return sizes_product(t->dim, t->rank);
 }
 
 int64_t type_bytes(const Type *t) {
@@ -12,10 +10,9 @@ int64_t type_bytes(const Type *t) {
 }
 
 TypeAround type_around(const Type *t, int64_t dim) {
-    TypeAround a = {1, t->dim[dim], 1};
-    for (int k = 0; k < dim; k++) a.before *= t->dim[k];
-    for (int k = (int)dim + 1; k < t->rank; k++) a.after *= t->dim[k];
-    return a;
+    int d = (int)dim;
+    return (TypeAround){sizes_product(t->dim, d), t->dim[d],
+                        sizes_product(t->dim + d + 1, t->rank - d - 1)};
 }
 
 bool type_same_shape(const Type *a, const Type *b) {

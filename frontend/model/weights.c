@@ -120,8 +120,7 @@ static int leading_dims(const char *name) {
 static void hf_shape(HfTensor *t, const Type *ty, bool stacked) {
     int from = stacked ? 1 : 0, rank = ty->rank - from;
     int lead = ends_with(t->name, ".bias") ? rank : leading_dims(t->name);
-    t->count = 1;
-    for (int d = 0; d < rank; d++) t->count *= ty->dim[from + d];
+    t->count = sizes_product(ty->dim + from, rank);
     if (!lead || rank < 2) {
         t->rank = rank;
         memcpy(t->dim, ty->dim + from, (size_t)rank * sizeof t->dim[0]);

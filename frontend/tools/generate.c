@@ -176,12 +176,6 @@ static void turn_matrix(uint32_t *x, int64_t rows, int64_t columns, uint32_t *ro
                 x[j * rows + i] = room[i * columns + j];
 }
 
-static int64_t count_of(const Type *t, int from, int to) {
-    int64_t n = 1;
-    for (int k = from; k < to; k++) n *= t->dim[k];
-    return n;
-}
-
 /* Parameters as pass turn wants them, once they are there as files have them. */
 static void turn_weights(const Program *p) {
     for (int i = 0; i < p->entry->narg; i++) {
@@ -190,10 +184,10 @@ static void turn_weights(const Program *p) {
         if (!layout_turned(p->entry, i, &ty, &lead, &group)) continue;
         check(ty.dt == DT_F32);
         Arena *own = arena_new();
-        int64_t rows = count_of(&ty, lead, lead + group);
-        int64_t columns = count_of(&ty, lead + group, ty.rank);
+        int64_t rows = sizes_product(ty.dim + lead, group);
+        int64_t columns = sizes_product(ty.dim + lead + group, ty.rank - lead - group);
         uint32_t *room = arena_alloc(own, (size_t)(rows * columns) * sizeof *room);
-        for (int64_t k = 0; k < count_of(&ty, 0, lead); k++)
+        for (int64_t k = 0; k < sizes_product(ty.dim, lead); k++)
             turn_matrix((uint32_t *)p->arg[i] + k * rows * columns, rows, columns, room);
         arena_free(own);
     }

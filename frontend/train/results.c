@@ -103,8 +103,7 @@ static void add_number(Text *t, bool is_float, const void *data, int64_t k) {
 
 void numbers_add_json(Text *t, bool is_float, int rank, const int64_t *dim,
                       const void *data) {
-    int64_t n = 1;
-    for (int d = 0; d < rank; d++) n *= dim[d];
+    int64_t n = sizes_product(dim, rank);
     for (int64_t k = 0; k < n; k++) {
         int64_t list = n; /* numbers of a list at each depth */
         if (k) text_add(t, ", ");

@@ -389,8 +389,8 @@ const char *train_state_not_finite(const Train *t) {
     for (int i = 0; i < t->ntensor && !from_end; i++) {
         const CkptTensor *c = &t->tensor[i];
         if (c->file != CKPT_MODEL || !c->data) continue;
-        int64_t n = c->layout ? layout_local_count(c->layout) : 1;
-        for (int d = 0; !c->layout && d < c->rank; d++) n *= c->dim[d];
+        int64_t n =
+            c->layout ? layout_local_count(c->layout) : sizes_product(c->dim, c->rank);
         if (!is_finite(c->data, n)) from_end = t->ntensor - i;
     }
     from_end = comm_max_i64(from_end);

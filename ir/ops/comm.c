@@ -164,11 +164,9 @@ void ref_arrive(const Ref *r) {
  * the other dimensions agree. */
 static void copy_rows(Tensor *dst, int64_t to, const Tensor *src, int64_t from, int64_t n,
                       int64_t d) {
-    int64_t before = 1;
-    size_t after = dtype_bytes[src->ty.dt];
-    for (int k = 0; k < d; k++) before *= src->ty.dim[k];
-    for (int k = (int)d + 1; k < src->ty.rank; k++) after *= (size_t)src->ty.dim[k];
-    for (int64_t b = 0; b < before; b++) {
+    const TypeAround a = type_around(&src->ty, d);
+    size_t after = (size_t)a.after * dtype_bytes[src->ty.dt];
+    for (int64_t b = 0; b < a.before; b++) {
         memcpy((char *)dst->data + (size_t)(b * dst->ty.dim[d] + to) * after,
                (char *)src->data + (size_t)(b * src->ty.dim[d] + from) * after,
                (size_t)n * after);

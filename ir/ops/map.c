@@ -146,9 +146,9 @@ void infer_dropout(Op *op, Type *out) {
 /* Number in the step's whole tensor of element i of this rank's part: dimension 1 counts
  * by true positions, and every micro-batch goes on where the one before it ended. */
 static int64_t dropout_element(const Ref *r, const Type *whole, int64_t i) {
-    int64_t at = part_element(r->mesh, r->rank, whole, i), step = 1;
+    int64_t at = part_element(r->mesh, r->rank, whole, i);
     int64_t zigzag = op_int(r->op, "zigzag", 0);
-    for (int d = 2; d < whole->rank; d++) step *= whole->dim[d];
+    int64_t step = sizes_product(whole->dim + 2, whole->rank - 2);
     if (zigzag > 1) {
         int64_t t = whole->dim[1], row = at / step % t;
         at += (zigzag_position(row, t, zigzag) - row) * step;

@@ -21,17 +21,11 @@ bool tile_type(const Type *t, int lead, int64_t tile_rows, Type *tile) {
     return left == 1;
 }
 
-static int64_t rows_of(const Type *t, int lead) {
-    int64_t n = 1;
-    for (int d = 0; d < lead; d++) n *= t->dim[d];
-    return n;
-}
-
 /* So many first dimensions that they are all rows; 0: there is no such number. */
 static int lead_of_rows(const Type *t, int64_t rows) {
     int lead = 1;
-    while (lead < t->rank && rows_of(t, lead) < rows) lead++;
-    return lead <= t->rank && rows_of(t, lead) == rows ? lead : 0;
+    while (lead < t->rank && sizes_product(t->dim, lead) < rows) lead++;
+    return lead <= t->rank && sizes_product(t->dim, lead) == rows ? lead : 0;
 }
 
 /* ---- one op ---- */
@@ -324,7 +318,7 @@ static bool find_with(TileGroup *g, const Value *seed, int lead, const PassOptio
     g->lead = NEW_ARRAY(g->mem, int, (size_t)f->nvalues + 1);
     g->lead[seed->id] = lead;
     g->large[seed->id] = true;
-    g->rows = rows_of(&seed->ty, lead);
+    g->rows = sizes_product(seed->ty.dim, lead);
     return grow(g) && g->has[seed->def->id] && all_sound(g) && choose_rows(g, seed, o);
 }
 

@@ -9,12 +9,6 @@ const char *load_table_name(const Load *l, int kind) {
 
 /* ---- runs ---- */
 
-static int64_t row_count(const CkptRow *row) {
-    int64_t n = 1;
-    for (int d = 0; d < row->rank; d++) n *= row->dim[d];
-    return n;
-}
-
 static uint64_t row_element(const CkptRow *row) {
     return dtype_bytes[row->dtype];
 }
@@ -23,7 +17,8 @@ static uint64_t row_element(const CkptRow *row) {
 static Overlap overlap_row(const Load *l, int i, const Wanted *w, int saved_rank,
                            int rank) {
     const CkptRow *row = &l->table.row[i];
-    return overlap_of(&row->layout, saved_rank, &w->layout, rank, row_count(row));
+    return overlap_of(&row->layout, saved_rank, &w->layout, rank,
+                      sizes_product(row->dim, row->rank));
 }
 
 /* All runs that a rank needs of a row, for everything that is wanted of its tensor. */
@@ -50,8 +45,7 @@ static const Wanted *row_overlap_next(RowOverlap *r) {
 
 /* Elements that a rank holds, without padding. */
 static int64_t elements_held(const Wanted *wanted, int rank) {
-    int64_t limit = 1, n = 0;
-    for (int d = 0; d < wanted->t->rank; d++) limit *= wanted->t->dim[d];
+    int64_t limit = sizes_product(wanted->t->dim, wanted->t->rank), n = 0;
     for (LayoutWalk w = layout_walk(&wanted->layout, rank); layout_next(&w);)
         n += MAX(MIN(w.global + w.count, limit) - w.global, 0);
     return n;
