@@ -77,6 +77,10 @@ void launch_report_idle(LaunchReport *r);
 bool launch_report_fatal(const LaunchReport *r);
 /* Every rank has its guard: signals that come now are passed on. */
 bool launch_report_all_started(const LaunchReport *r);
+/* No rank is on another host, and every one has its guard. */
+bool launch_report_all_here(const LaunchReport *r);
+/* Rank 0 has said with what code all ranks end: soon they must have. */
+bool launch_report_ends(const LaunchReport *r);
 /* mpirun has ended with this status of waitpid; oom_kills: of this machine during the
  * run, -1 unknown; stopped: the signal that we passed on, 0 none. Prints the block that
  * says why the run failed, if it did, and returns the exit code of the command. */

@@ -33,6 +33,7 @@ struct LaunchReport {
     int nfailure;
     int ends;              /* with what all ranks end together; 0: nobody has said so */
     int started;           /* ranks that have come as far as to say so */
+    int here;              /* those of them that are on this machine */
     bool losing;           /* mpirun has said that a daemon went away */
     const char *lost_host; /* whose, or NULL */
 };
@@ -54,6 +55,19 @@ bool launch_report_fatal(const LaunchReport *r) {
 
 bool launch_report_all_started(const LaunchReport *r) {
     return r->program || r->started >= r->ranks;
+}
+
+bool launch_report_all_here(const LaunchReport *r) {
+    return !r->program && r->here >= r->ranks;
+}
+
+bool launch_report_ends(const LaunchReport *r) {
+    return !r->program && r->ends;
+}
+
+/* Why all end is known: what else is said, by mpirun above all, is no news. */
+static bool knows_why(const LaunchReport *r) {
+    return launch_report_fatal(r) || launch_report_ends(r);
 }
 
 /* ---- lines ---- */
@@ -99,9 +113,10 @@ static void read_report(LaunchReport *r, const char *text, size_t n) {
     const Json *v = json_parse(scratch, "report", copy, n, LINE_BYTES, EXIT_DATA);
     int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
     const Json *ends = json_get(v, "ends");
-    if (json_get(v, "pid"))
+    if (json_get(v, "pid")) {
         r->started++;
-    else if (ends)
+        r->here += !strcmp(json_get_string(v, "host", ""), r->host);
+    } else if (ends)
         r->ends = (int)json_i64(ends, 1, 255);
     else
         take_failure(r, rank, v);
@@ -147,7 +162,7 @@ static void take_line(LaunchReport *r) {
     size_t end = n && line[n - 1] == '\n' ? n - 1 : n;
     if (mark && !take_report(r, mark + mark_bytes, end - before - mark_bytes)) before = n;
     look_for_lost_host(r, line);
-    if (!r->nfailure && !is_chatter(line)) pass(r, line, before);
+    if (!knows_why(r) && !is_chatter(line)) pass(r, line, before);
 }
 
 void launch_report_take(LaunchReport *r, const char *bytes, size_t n) {
@@ -158,7 +173,7 @@ void launch_report_take(LaunchReport *r, const char *bytes, size_t n) {
 }
 
 void launch_report_idle(LaunchReport *r) {
-    if (r->nfailure ||
+    if (knows_why(r) ||
         memmem(r->line, r->n, LAUNCH_REPORT_MARK, strlen(LAUNCH_REPORT_MARK)))
         return;
     pass(r, r->line, r->n);
@@ -319,6 +334,8 @@ static int end_code(LaunchReport *r, const Failure *f, int status, int64_t oom_k
     bool killed = WIFSIGNALED(status);
     int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (f) code = f->message || !f->signal ? f->code : 128 + f->signal;
+    /* mpirun has codes of its own for a signal that it got too */
+    if (!f && launch_report_ends(r)) return r->ends;
     if (code == 0) return 0;
     /* rank 0 said itself why all end together */
     bool together = code == EXIT_SIGNALLED || code == r->ends;

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <math.h>
 #include <poll.h>
 #include <pwd.h>
@@ -17,9 +18,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Seconds: mpirun's time to end all ranks once one has failed or a second signal came,
- * what a run may take to save at its timeout, what orphans of a dead mpirun get, and the
- * silence after which an unfinished line is shown. */
+/* Seconds: mpirun's time to end all ranks once one has failed or a second signal came, and
+ * to end itself once they have; what a run may take to save at its timeout, what orphans of
+ * a dead mpirun get, and the silence after which an unfinished line is shown. */
 static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
                     together_seconds = 1, idle_seconds = 0.3;
 enum { POLL_MS = 100, SESSION_BYTES = 256 << 10 };
@@ -38,6 +39,7 @@ typedef struct Run {
     int stopped, stops; /* the first signal to end; how many came */
     double stopped_at;  /* when the first one came */
     bool asks;          /* the ranks are to be asked to save, once all have started */
+    double needed_at;   /* the last time that mpirun had something to do */
     double heard, kill_at, timeout_at, leave_at;
 } Run;
 
@@ -235,8 +237,39 @@ static void kill_children(void) {
     if (d) closedir(d);
 }
 
+/* Of any of the threads, also those that nobody has waited for: mpirun has not passed on all
+ * that they said. True where the system does not tell. */
+static bool has_children(pid_t pid) {
+    char pattern[64];
+    glob_t files;
+    bool any = false;
+    snprintf(pattern, sizeof pattern, "/proc/%d/task/*/children", pid);
+    if (glob(pattern, GLOB_NOSORT, NULL, &files)) return true;
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        FILE *f = fopen(files.gl_pathv[i], "re");
+        any |= !f || fgetc(f) != EOF;
+        if (f) fclose(f);
+    }
+    globfree(&files);
+    return any;
+}
+
+/* Ranks have ended, but the reader of our stdout is slow: unless a second signal came. */
+static bool still_read(const Run *r) {
+    return r->part_n && r->stops < 2;
+}
+
+/* An mpirun that got a signal too may hang once its ranks have ended. Those of other hosts
+ * are not seen: rank 0 speaks for them. */
+static bool mpirun_needed(const Run *r) {
+    if (still_read(r)) return true;
+    if (launch_report_ends(r->report)) return false;
+    return !launch_report_all_here(r->report) || has_children(r->mpirun);
+}
+
 static void look_at_clock(Run *r) {
     double now = clock_seconds();
+    if (r->ended || mpirun_needed(r)) r->needed_at = now;
     if (now - r->heard > idle_seconds) {
         launch_report_idle(r->report);
         r->heard = now;
@@ -245,12 +278,7 @@ static void look_at_clock(Run *r) {
         r->timeout_at = r->stops ? INFINITY : now + save_seconds;
         pass_signal(r, SIGTERM);
     }
-    if (now > r->kill_at) kill_children();
-}
-
-/* Ranks have ended, but the reader of our stdout is slow: unless a second signal came. */
-static bool still_read(const Run *r) {
-    return r->part_n && r->stops < 2;
+    if (now > fmin(r->kill_at, r->needed_at + end_seconds)) kill_children();
 }
 
 /* Until mpirun, all ranks and their words are at an end. */
@@ -280,7 +308,11 @@ int launch_run(Arena *mem, const LaunchOptions *o, const ThisHost *m, const Plac
     complete_environment();
     check_session_folder();
     double now = clock_seconds();
-    Run r = {.o = o, .heard = now, .kill_at = INFINITY, .leave_at = INFINITY};
+    Run r = {.o = o,
+             .heard = now,
+             .needed_at = now,
+             .kill_at = INFINITY,
+             .leave_at = INFINITY};
     r.timeout_at = o->timeout_seconds > 0 ? now + o->timeout_seconds : INFINITY;
     r.report = launch_report_new(mem, stderr, p->ranks, m->host, o->program != NULL);
     int64_t before = this_host_oom_kills();

@@ -226,6 +226,25 @@ TEST(ends_that_are_no_failures) {
     EXPECT_INT(result, EXIT_CHECKPOINT);
 }
 
+/* mpirun has codes of its own when it got the signal that all ranks follow. */
+TEST(what_rank_0_says_counts_more_than_mpiruns_code) {
+    static const int ends[] = {75, 1, 4}, codes[] = {0, 1, 137, 143},
+                     sent[] = {0, SIGTERM};
+    for (int i = 0; i < ARRAY_LEN(ends) * ARRAY_LEN(codes) * ARRAY_LEN(sent); i++) {
+        int end = ends[i % 3], code = codes[i / 3 % 4];
+        hear(arena_printf(mem(), "saved\n" TOGETHER("%d") "mpirun: why\n", end), 10, code,
+             0, sent[i / 12]);
+        EXPECT_STR(heard, "saved\n");
+        EXPECT_INT(result, end);
+    }
+    hear(TOGETHER("75") CRASH("1", "9"), 10, 143, 0, 0);
+    EXPECT_PART(heard, "stator: rank 1 of 4 on b killed by signal 9 (SIGKILL)\n");
+    EXPECT_INT(result, 137);
+    hear(TOGETHER("75") REPORT("1", "7", "MPI_Finalize failed"), 10, 1, 0, SIGTERM);
+    EXPECT_PART(heard, "stator: rank 1 of 4 on b ended with exit code 7\n");
+    EXPECT_INT(result, 7);
+}
+
 /* On a second signal mpirun ends the ranks, which report nothing then, with a code of its
  * own that is also that of a run that diverged. */
 TEST(a_run_that_two_signals_end_did_not_diverge) {

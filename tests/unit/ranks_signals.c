@@ -3,6 +3,7 @@
  */
 #include "frontend/config/commands.h"
 #include "ranks.h"
+#include <sys/stat.h>
 
 TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
@@ -189,4 +190,67 @@ TEST_LIMIT(a_second_signal_ends_a_rank_that_waits, 60) {
         EXPECT(clock_seconds() - at < 20);
         ranks_expect_gone(rank, 2, 10);
     }
+}
+
+/* ---- an mpirun that does not end well ---- */
+
+/* Runs the real mpirun; at SIGUSR1 the guards get what they get when every process is signalled,
+ * and report no ends then. At last it ends in its own way. */
+static const char stand_in[] = "#!/bin/sh\n"
+                               "PATH=${PATH#*:}\n"
+                               "[ \"$1\" = --version ] && exec mpirun \"$@\"\n"
+                               "mpirun \"$@\" &\n"
+                               "pid=$!\n"
+                               "trap 'kill $(cat /proc/$pid/task/*/children)' USR1\n"
+                               "while kill -0 $pid 2>/dev/null; do wait $pid; done\n"
+                               "%s\n";
+#define NO_END "mkfifo $0.fifo; read x <$0.fifo" /* in this process, without a child */
+
+static void use_mpirun_that(const char *end) {
+    const char *bin = in_temp("bin"), *path = path_join(mem(), bin, "mpirun");
+    const char *old = getenv("PATH");
+    if (!mpi_available()) test_skip("there is no mpirun");
+    if (strncmp(old, bin, strlen(bin)))
+        setenv("PATH", arena_printf(mem(), "%s:%s", bin, old), 1);
+    remove_all(bin);
+    EXPECT_INT(dir_make(bin), 0);
+    write_text(path, arena_printf(mem(), stand_in, end));
+    EXPECT_INT(chmod(path, 0755), 0);
+}
+
+/* As one does that got the signal too, from a service manager or a terminal. */
+TEST_LIMIT(what_rank_0_has_said_counts_more_than_mpiruns_end, 240) {
+    static const struct {
+        const char *end;
+        int ranks, number;
+    } cases[] = {{"exit 1", 2, SIGTERM}, {"exit 143", 4, SIGINT},
+                 {"exit 0", 2, SIGUSR1}, {"kill -9 $$", 2, SIGHUP},
+                 {NO_END, 2, SIGTERM},   {"sleep 100", 4, SIGINT}};
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+        use_mpirun_that(cases[i].end);
+        pid_t launch =
+            ranks_start(cases[i].ranks, config, run,
+                        cases[i].ranks == 4 ? MESH : "--parallel_config.data_parallel 2");
+        EXPECT(runs_wait_steps(launch, run, 3));
+        kill(launch, cases[i].number);
+        ranks_end(launch, EXIT_SIGNALLED, cases[i].end);
+        EXPECT(!strstr(said(), "error") && !strstr(said(), "mpirun"));
+        int n = runs_steps(run);
+        SAID_EXPECT(arena_printf(mem(), "after step %d;", n));
+        EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
+        remove_all(run);
+    }
+}
+
+/* Nobody has said how all end, but no rank is left. */
+TEST_LIMIT(an_mpirun_without_ranks_that_does_not_end, 120) {
+    const char *run = in_temp("run");
+    use_mpirun_that(NO_END);
+    pid_t launch =
+        ranks_start(2, runs_small_config(4, 4), run, "--parallel_config.data_parallel 2");
+    ranks_end(launch, 128 + SIGKILL, "an mpirun that does not end");
+    EXPECT_INT(runs_steps(run), 4);
+    EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000004")));
+    SAID_EXPECT("stator: mpirun was killed by signal 9 (SIGKILL)\n");
 }
