@@ -211,6 +211,15 @@ static void put_flags_first(Config *cfg) {
             config_set_flag(cfg, same[i].other, same[i].off);
 }
 
+/* Products are of f32, whatever the model was trained in, where no flag says otherwise. */
+static void leave_type_of_training(Config *cfg) {
+    static const char *const off[][2] = {
+        {"model.model_config.compute_dtype", "float32"},
+        {"model.model_config.fp32_residual_connection", "False"}};
+    for (int i = 0; i < ARRAY_LEN(off); i++)
+        if (!config_by_flag(cfg, off[i][0])) config_set_flag(cfg, off[i][0], off[i][1]);
+}
+
 typedef struct Loading {
     Arena *mem;
     const Options *o;
@@ -229,6 +238,7 @@ static const Config *load_config(Arena *mem, const Options *o, const Source *s) 
     bool named = s->config && !strcmp(s->config, o->word[0]);
     Loading l = {mem, o, comm_max_i64(named), NULL};
     agree_look(look_at_config, &l);
+    if (l.named) leave_type_of_training(l.cfg);
     if (comm_rank() != 0) return l.cfg;
     put_flags_first(l.cfg);
     if (s->config && !named) take_choices(mem, l.cfg, s->config);

@@ -215,3 +215,35 @@ TEST(flags_go_before_other_words_of_a_run) {
     }
     arena_free(mem);
 }
+
+/* The type of a configuration is that of training; a flag's counts alone, and the same of
+ * a folder and of a configuration that names it. */
+TEST(products_are_of_f32_unless_a_flag_says_so) {
+    static char *const flags[][2] = {
+        {"--seed=4", "--greedy"},
+        {"--model.model_config.compute_dtype=bfloat16", "--greedy"},
+        {"--model.model_config.compute_dtype=float16",
+         "--model.model_config.fp32_residual_connection=True"}};
+    static const char *const trained[] = {
+        "compute_dtype: bfloat16",
+        "compute_dtype: float16, fp32_residual_connection: True"};
+    Arena *mem = arena_new();
+    char *folder = arena_strdup(mem, golden("llama_tiny")), *file = temp("run.yaml");
+    char *last = "";
+    for (int k = 0; k < ARRAY_LEN(flags); k++) {
+        PREDICT(folder, FEW, "--json", flags[k][0], flags[k][1]);
+        char *want = said();
+        EXPECT(strcmp(want, last) != 0);
+        last = want;
+        for (int i = 0; i < ARRAY_LEN(trained); i++) {
+            write_text(file, arena_printf(mem,
+                                          "load_checkpoint: %s\n"
+                                          "model: {model_config: {%s}}\n",
+                                          folder, trained[i]));
+            PREDICT(file, FEW, "--json", flags[k][0], flags[k][1]);
+            EXPECT_STR(said(), want);
+            EXPECT(!strstr(message, "no effect"));
+        }
+    }
+    arena_free(mem);
+}
