@@ -11,6 +11,10 @@ bool run_tokenizer_found(const TokenizerSpec *s) {
     return s->vocab_file || s->merge_file || s->tokenizer_file;
 }
 
+bool tokenizer_is_bytes(const TokenizerSpec *s) {
+    return s->type && !strcmp(s->type, "ByteTokenizer");
+}
+
 static const char *json_in(Arena *mem, const char *dir) {
     const char *path = path_join(mem, dir, TOKENIZER_JSON);
     return file_exists(path) ? path : NULL;
@@ -70,7 +74,7 @@ const char *data_tokenizer(Arena *mem, const Config *cfg) {
     return found;
 }
 
-TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
+TokenizerSpec tokenizer_of_keys(const Config *cfg) {
     TokenizerSpec s = {.type = cfg->train_dataset_data_loader_tokenizer_type,
                        .vocab_file = cfg->train_dataset_data_loader_vocab_file,
                        .merge_file = cfg->train_dataset_data_loader_merge_file,
@@ -78,6 +82,11 @@ TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
     const char **text[] = {&s.type, &s.vocab_file, &s.merge_file, &s.tokenizer_file};
     for (int i = 0; i < ARRAY_LEN(text); i++)
         if (!(*text[i])[0]) *text[i] = NULL;
+    return s;
+}
+
+TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
+    TokenizerSpec s = tokenizer_of_keys(cfg);
     if (s.type || run_tokenizer_found(&s)) return s;
     s.tokenizer_file = data_tokenizer(mem, cfg);
     const char *const from[] = {cfg->resume_or_finetune_checkpoint, cfg->init_from,

@@ -5,13 +5,17 @@
 #include "frontend/config/config.h"
 #include "runtime/text/tokenizer.h"
 
-/* The files of the tokenizer that the keys name; else of the one beside the data
+/* The tokenizer that the keys name; a field that they leave out is NULL. */
+TokenizerSpec tokenizer_of_keys(const Config *cfg);
+/* The same; else of the one beside the data
  * (data_tokenizer_dir); else of tokenizer_of_folder of init_from or load_checkpoint, or of
  * output_dir when these are gone. All fields are NULL when there is none. Fails with EXIT_CONFIG
  * when the pairs of a blend were made by several. */
 TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg);
 /* Does the spec name files, so that tokens are no bytes? */
 bool run_tokenizer_found(const TokenizerSpec *s);
+/* Does it say that tokens are bytes? */
+bool tokenizer_is_bytes(const TokenizerSpec *s);
 
 /* The files of the tokenizer in a Hugging Face folder, a run folder, a folder of checkpoints
  * or a checkpoint: tokenizer.json, or vocab.json and merges.txt; all NULL: it has none. */

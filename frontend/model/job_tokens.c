@@ -119,9 +119,8 @@ static void note_json_as_text(const Job *j) {
 /* A plan reads no text. */
 static void check_texts(const Job *j, const TokenizerSpec *spec) {
     const Config *cfg = j->cfg;
-    bool bytes = spec->type && !strcmp(spec->type, "ByteTokenizer");
-    if (cfg->train_dataset_data_loader_type != LOADER_WEBTEXT || bytes || j->plans)
-        return;
+    bool texts = cfg->train_dataset_data_loader_type == LOADER_WEBTEXT;
+    if (!texts || tokenizer_is_bytes(spec) || j->plans) return;
     config_refuse(cfg, LOADER "tokenizer_type", LOADER "type",
                   "--tokenizer_file tokenizer.json, or --" LOADER
                   "tokenizer_type ByteTokenizer",

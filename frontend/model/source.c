@@ -103,9 +103,7 @@ bool source_is_hf(Arena *mem, const char *dir) {
 }
 
 /* The folder of weights that a configuration speaks of. */
-static void find_of_config(Arena *mem, const char *path, int nflags, char **flags,
-                           Source *s) {
-    const Config *cfg = config_load(mem, path, nflags, flags);
+static void find_of_config(Arena *mem, const char *path, const Config *cfg, Source *s) {
     const char *named = cfg->resume_or_finetune_checkpoint;
     bool own_first = config_resume_else(cfg)[0] && !strcmp(cfg->resume, "auto");
     const char *const places[] = {own_first ? "" : named, cfg->checkpoint_directory,
@@ -163,8 +161,28 @@ static void find_of_dir(Arena *mem, const char *dir, Source *s) {
     s->config = config_of_dir(mem, dir, s);
 }
 
+void source_take_keys(Source *s, const Config *cfg) {
+    TokenizerSpec named = tokenizer_of_keys(cfg);
+    bool files = run_tokenizer_found(&named);
+    if (!files && !tokenizer_is_bytes(&named)) return;
+    s->tokenizer = named;
+    s->bytes = !files;
+}
+
+/* What the keys name goes before what lies with the weights, and that before what lies with the
+ * data. */
+static void find_tokenizer(Arena *mem, Source *s, const Config *cfg) {
+    if (!s->bytes) s->tokenizer = tokenizer_of_folder(mem, s->path);
+    s->bytes |= s->spec.vocab == 256 && !run_tokenizer_found(&s->tokenizer);
+    if (!cfg) return;
+    if (!s->bytes && !run_tokenizer_found(&s->tokenizer))
+        s->tokenizer = run_tokenizer(mem, cfg);
+    source_take_keys(s, cfg);
+}
+
 Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
     Source s = {.data_type = ""};
+    const Config *cfg = NULL;
     struct stat st;
     path = ckpt_of_latest(mem, path);
     if (stat(path, &st) != 0)
@@ -175,15 +193,14 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
     if (S_ISDIR(st.st_mode))
         find_of_dir(mem, path, &s);
     else
-        find_of_config(mem, path, nflags, flags, &s);
+        find_of_config(mem, path, cfg = config_load(mem, path, nflags, flags), &s);
     if (s.kind == SOURCE_HF)
         s.spec = model_spec_of_hf(mem, s.path);
     else if (s.kind == SOURCE_CHECKPOINT)
         read_checkpoint(mem, &s);
     else
         read_newest(mem, &s);
-    if (!s.bytes) s.tokenizer = tokenizer_of_folder(mem, s.path);
-    s.bytes |= s.spec.vocab == 256 && !run_tokenizer_found(&s.tokenizer);
+    find_tokenizer(mem, &s, cfg);
     return s;
 }
 

@@ -38,6 +38,9 @@ int64_t source_first_token(const ModelSpec *m, const Tokenizer *t);
  * checkpoint is damaged. */
 Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 
+/* The tokenizer that the keys name, if they name one, becomes that of the source. */
+void source_take_keys(Source *s, const Config *cfg);
+
 /* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
  * looks at its disk and tells the others what it found. */
 Source source_open_shared(Arena *mem, const char *path);

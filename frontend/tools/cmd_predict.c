@@ -27,6 +27,10 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
     static const char *const finds[] = {"resume_or_finetune_checkpoint", "output_dir",
                                         "init_from",
                                         "callbacks.CheckpointMonitor.directory"};
+    static const char *const words[] = {"train_dataset.data_loader.tokenizer_type",
+                                        "train_dataset.data_loader.tokenizer_file",
+                                        "train_dataset.data_loader.vocab_file",
+                                        "train_dataset.data_loader.merge_file"};
     bool of_config = s->config && !strcmp(s->config, o->word[0]);
     for (int i = 0; i < o->nflags; i++) {
         const char *path = o->flag[i] + 2;
@@ -35,9 +39,9 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
         if (k < 0) continue;
         const char *key = key_table[k].path;
         bool ok = !strncmp(key, "context.", 8);
-        for (int j = 0; j < ARRAY_LEN(used); j++) ok |= !strcmp(key, used[j]);
-        for (int j = 0; j < ARRAY_LEN(finds); j++)
-            ok |= of_config && !strcmp(key, finds[j]);
+        ok |= is_one_of(key, used, ARRAY_LEN(used));
+        ok |= of_config && is_one_of(key, finds, ARRAY_LEN(finds));
+        ok |= !s->module && is_one_of(key, words, ARRAY_LEN(words));
         ok |= option_has_key(COMMAND_predict, key);
         ok |= !s->module && predict_strategy_key(key);
         if (!ok)
@@ -417,6 +421,7 @@ int cmd_predict(int argc, char **argv) {
     Source s = source_open_with(mem, o->word[0], o->nflags, o->flag);
     if (comm_rank() == 0) check_flags(mem, o, &s);
     const Config *cfg = load_config(mem, o, &s);
+    if (comm_rank() == 0) source_take_keys(&s, cfg);
     refuse_ranks_of_module(&s);
     if (comm_rank() == 0) check_kind(o, &s);
     if (s.module)

@@ -58,8 +58,8 @@ static void check_words(const Source *s, const Wording *w, const char *option) {
     if (s->bytes || w->tokenizer) return;
     fail(EXIT_CONFIG,
          "the tokens of this model are not bytes (its vocabulary is %lld), so "
-         "%s cannot be read: put its tokenizer.json into %s, or give token numbers, "
-         "--prompt_tokens 1,2,3",
+         "%s cannot be read: put its tokenizer.json into %s, name it, --tokenizer_file "
+         "FILE, or give token numbers, --prompt_tokens 1,2,3",
          (long long)s->spec.vocab, option, s->path);
 }
 

@@ -512,3 +512,45 @@ TEST(cuts) {
     }
     arena_free(own);
 }
+
+/* The texts of a model that `source` names, with the prompt's tokens. */
+static char *texts_of(const char *source) {
+    return say(0,
+               "$S predict %s --greedy --max_new_tokens 5 --json 'one and' 2>/dev/null",
+               source);
+}
+
+/* Another tokenizer, none, or one beside the data alone: the folder of the weights has it or not. */
+TEST_LIMIT(keys_name_the_tokenizer_of_predict, 120) {
+    static const char *const named[] = {
+        "d.yaml", "hf --tokenizer_file tok/tokenizer.json",
+        "n.yaml --processor.tokenizer.tokenizer_file tok/tokenizer.json",
+        "hf --train_dataset.data_loader.vocab_file tok/vocab.json "
+        "--train_dataset.data_loader.merge_file tok/merges.txt"};
+    prepare("tok/tokenizer.json", 304);
+    say(0,
+        "$S train c.yaml && $S convert --to hf run hf && "
+        "printf 'and one two three and one, and one and one\\n%%.0s' 1 2 3 >other.txt && "
+        "$S tokenizer train --input other.txt --vocab-size 264 --output other && "
+        "sed 's/^output_dir.*/load_checkpoint: hf/' c.yaml >d.yaml && "
+        "sed /^processor/d d.yaml >n.yaml");
+    char *want = texts_of("run");
+    for (int other = 0; other < 2; other++) {
+        say(0, "rm -f hf/tokenizer*");
+        if (other) say(0, "cp other/tokenizer.json hf");
+        for (int i = 0; i < ARRAY_LEN(named); i++) EXPECT_STR(texts_of(named[i]), want);
+        say(0, "rm -rf out; $S convert --to hf d.yaml out && cmp tok/tokenizer.json "
+               "out/tokenizer.json");
+        if (other) EXPECT(strcmp(texts_of("n.yaml"), want) != 0);
+    }
+    say(0, "rm hf/tokenizer*");
+    EXPECT_PART(say(2, "$S predict n.yaml one"), "name it, --tokenizer_file FILE, or");
+    char *bytes = texts_of("hf --train_dataset.data_loader.tokenizer_type ByteTokenizer");
+    EXPECT_PART(bytes, "\"prompt_tokens\":[111,110,101,32,97,110,100]");
+    say(0,
+        "mkdir p.tokenizer && cp tok/tokenizer.json p.tokenizer && "
+        "sed -i 's/TextFile, dataset_dir: text.txt/GPTDataset, dataset_dir: p/' n.yaml");
+    EXPECT_STR(texts_of("n.yaml"), want);
+    say(0, "rm -r tok");
+    EXPECT_PART(say(EXIT_DATA, "$S predict c.yaml one"), "tok/tokenizer.json");
+}
