@@ -256,3 +256,20 @@ const char *generation_taken(Arena *mem, const Config *cfg, const ModelSpec *s,
     }
     return t.n ? t.s : NULL;
 }
+
+bool generation_ends(const ModelSpec *s, const Tokenizer *t, int64_t token) {
+    return model_ends_text(s, token) || (t && token == tokenizer_eod(t));
+}
+
+int *generation_end_tokens(Arena *mem, const ModelSpec *s, const Tokenizer *t, int *n) {
+    int *end = NULL, cap = 0;
+    *n = 0;
+    for (int i = 0; i < (int)s->vocab; i++)
+        if (generation_ends(s, t, i)) PUSH(mem, end, *n, cap, i);
+    return end;
+}
+
+int64_t generation_least(const Config *cfg, int64_t prompt) {
+    int64_t fresh = cfg->model_min_new_tokens;
+    return fresh ? prompt + fresh : cfg->model_min_length;
+}

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "frontend/model/model.h"
 #include "runtime/text/sampler.h"
+#include "runtime/text/tokenizer.h"
 
 /* What the file in `dir` says, if there is one, into s->ends and s->choices. Choices are read
  * as transformers means them: one that names some and not do_sample never samples, and one
@@ -40,5 +41,11 @@ Sampling generation_sampling(const Config *cfg, const ModelSpec *s, bool greedy)
 /* "top_k 20, top_p 0.8": what of it is of the model and counts; NULL: nothing. */
 const char *generation_taken(Arena *mem, const Config *cfg, const ModelSpec *s,
                              bool greedy);
+
+/* Where texts end: is it a token of the model's or of its tokenizer's (or NULL) that ends one? All
+ * that are, *n of them. Tokens of a text, prompt included, before which none of them comes. */
+bool generation_ends(const ModelSpec *s, const Tokenizer *t, int64_t token);
+int *generation_end_tokens(Arena *mem, const ModelSpec *s, const Tokenizer *t, int *n);
+int64_t generation_least(const Config *cfg, int64_t prompt);
 
 #endif

@@ -100,7 +100,7 @@ static int64_t choose_total(Arena *mem, const Options *o, const Source *s,
              "shorten the prompt, or --slide: the model then sees its end",
              prompt_name(mem, p), n, (long long)context);
     if (context_of(s) < 2) fail(EXIT_CONFIG, "a context of one token cannot slide");
-    int64_t wanted = option_int(o, "--max_new_tokens", cfg->model_max_new_tokens);
+    int64_t wanted = cfg->model_max_new_tokens;
     if (!wanted) {
         int64_t total = MIN(cfg->model_max_decode_length, context);
         if (n >= total)
@@ -119,10 +119,9 @@ static int64_t choose_total(Arena *mem, const Options *o, const Source *s,
 }
 
 /* Tokens, prompt included, before which no text ends, of at most `total`. */
-static int64_t choose_least(Arena *mem, const Options *o, const Config *cfg,
-                            const Prompt *p, int64_t total) {
-    int64_t fresh = option_int(o, "--min_new_tokens", cfg->model_min_new_tokens);
-    int64_t least = fresh ? p->tokens.n + fresh : cfg->model_min_length;
+static int64_t choose_least(Arena *mem, const Config *cfg, const Prompt *p,
+                            int64_t total) {
+    int64_t least = generation_least(cfg, p->tokens.n);
     if (least > total)
         fail(EXIT_CONFIG,
              "behind %s of %d tokens come %lld new ones at most, and %lld are asked for "
@@ -215,6 +214,14 @@ static void put_flags_first(Config *cfg) {
             config_set_flag(cfg, same[i].other, same[i].off);
 }
 
+/* The options go before the keys. */
+static void take_lengths(const Options *o, Config *cfg) {
+    cfg->model_max_new_tokens =
+        option_int(o, "--max_new_tokens", cfg->model_max_new_tokens);
+    cfg->model_min_new_tokens =
+        option_int(o, "--min_new_tokens", cfg->model_min_new_tokens);
+}
+
 /* Products are of f32, whatever the model was trained in, where no flag says otherwise. */
 static void leave_type_of_training(Config *cfg) {
     static const char *const off[][2] = {
@@ -246,6 +253,7 @@ static const Config *load_config(Arena *mem, const Options *o, const Source *s) 
     if (comm_rank() != 0) return l.cfg;
     put_flags_first(l.cfg);
     if (s->config && !named) take_choices(mem, l.cfg, s->config);
+    take_lengths(o, l.cfg);
     for (int i = 0; i < l.cfg->n_notes; i++)
         if (!strncmp(l.cfg->notes[i], "command line", 12))
             fprintf(stderr, "note: %s\n", l.cfg->notes[i]);
@@ -275,7 +283,7 @@ static Work read_work(Arena *mem, const Options *o, const Source *s, const Confi
     k.least = NEW_ARRAY(mem, int64_t, (size_t)k.n);
     for (int i = 0; i < k.n; i++) {
         k.total[i] = choose_total(mem, o, s, cfg, &k.prompt[i]);
-        k.least[i] = choose_least(mem, o, cfg, &k.prompt[i], k.total[i]);
+        k.least[i] = choose_least(mem, cfg, &k.prompt[i], k.total[i]);
         k.longest = MAX(k.longest, k.prompt[i].tokens.n);
         k.most = MAX(k.most, k.total[i]);
     }

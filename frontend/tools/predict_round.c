@@ -1,5 +1,6 @@
 /* predict_round.c - see predict_round.h. */
 #include "frontend/tools/predict_round.h"
+#include "frontend/model/generation.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -71,7 +72,8 @@ static bool grow(Growing *t, const float *scores, int64_t vocab, int32_t *token)
     bar_ends(t);
     *token = t->drawn >= 0 ? t->drawn : sampler_next(t->sampler, scores, t->n);
     sampler_seen(t->sampler, *token);
-    if (wording_ends(t->out.w, *token))
+    const Wording *w = t->out.w;
+    if (generation_ends(&w->source->spec, w->tokenizer, *token))
         t->why = "end token";
     else if (!output_token(&t->out, *token, scores, vocab))
         t->why = "stop text";
@@ -175,21 +177,14 @@ static void grow_to_end(Replicas *r, Growing *t, int n, Tokens *next, Tokens *ag
     fail_again(c.code, c.message);
 }
 
-static int *end_tokens(Arena *mem, const Wording *w, int *n) {
-    int vocab = (int)w->source->spec.vocab, *end = NULL, cap = 0;
-    *n = 0;
-    for (int i = 0; i < vocab; i++)
-        if (wording_ends(w, i)) PUSH(mem, end, *n, cap, i);
-    return end;
-}
-
 void predict_round(Replicas *r, Sampling sampling, const Wording *w,
                    const RoundText *text, int n) {
     Arena *mem = arena_new();
     check(n > 0 && n <= r->n);
     Growing *t = NEW_ARRAY(mem, Growing, (size_t)n);
     Tokens *next = NEW_ARRAY(mem, Tokens, (size_t)r->n);
-    int nends, *ends = end_tokens(mem, w, &nends);
+    int nends;
+    int *ends = generation_end_tokens(mem, &w->source->spec, w->tokenizer, &nends);
     for (int k = 0; k < n; k++) {
         begin(mem, &t[k], &text[k], sampling, w, k == 0);
         t[k].end = ends;

@@ -188,11 +188,6 @@ Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
 
 /* ---- output ---- */
 
-bool wording_ends(const Wording *w, int token) {
-    return model_ends_text(&w->source->spec, token) ||
-           (w->tokenizer && token == tokenizer_eod(w->tokenizer));
-}
-
 /* Is the name of this special token a text to stop at? It is printed nowhere, so that the
  * stream never sees it. */
 static bool is_stop(const Tokenizer *t, const TextPrinter *to, int token) {

@@ -36,9 +36,6 @@ const char *prompt_name(Arena *mem, const Prompt *p);
 /* The prompts of the options and the words behind the first, at least one. */
 Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n);
 
-/* Is it a token that ends a text? */
-bool wording_ends(const Wording *w, int token);
-
 /* One text on its way out. */
 typedef struct Output {
     const Wording *w;

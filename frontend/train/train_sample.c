@@ -25,6 +25,8 @@ typedef struct Samples {
     Program *program;
     const Tokenizer *tokenizer; /* on rank 0; NULL: bytes */
     bool bytes;
+    int *end; /* tokens that end a text; on rank 0 */
+    int nend;
     SampleText *text;
     int64_t n, total; /* texts; tokens of one, at most */
     int32_t *message; /* tokens of a step, then how many each text has before it */
@@ -91,6 +93,7 @@ static void read_texts(const Train *t, Samples *s) {
     s->bytes =
         !s->tokenizer && (t->job.spec.vocab <= 256 ||
                           t->job.cfg->train_dataset_data_loader_type == LOADER_TEXT_FILE);
+    s->end = generation_end_tokens(t->mem, &t->job.spec, s->tokenizer, &s->nend);
     for (int64_t i = 0; i < s->n; i++) {
         SampleText *x = &s->text[i];
         x->sampler = sampler_new(t->mem, &set, (int)t->job.spec.vocab);
@@ -217,6 +220,15 @@ static bool new_text(const Samples *s, const SampleText *x, Text *out) {
     return s->bytes || s->tokenizer;
 }
 
+/* As predict has it: what begins a character that does not end is one U+FFFD, and of byte fallback
+ * each byte is. */
+static void write_text(const Samples *s, const Text *text, Text *to) {
+    char *valid = arena_alloc(text->mem, 3 * text->n + 1);
+    size_t n = tokenizer_valid_utf8(text->s, text->n, valid);
+    bool each_byte = s->tokenizer && tokenizer_falls_back(s->tokenizer);
+    json_write_bytes(to, each_byte ? text->s : valid, each_byte ? text->n : n);
+}
+
 static void tell(const Train *t, const Samples *s) {
     Arena *mem = arena_new();
     Text lines = text_new(mem);
@@ -230,7 +242,7 @@ static void tell(const Train *t, const Samples *s) {
         else
             text_add(&lines, "null");
         if (readable)
-            json_write_bytes(&shown, text.s, text.n);
+            write_text(s, &text, &shown);
         else
             text_add(&shown, "null");
         text_add(&lines, ",\"text\":%s,\"tokens\":[", shown.s);
@@ -272,20 +284,17 @@ static const float *run_tokens(const Samples *s) {
     return p->ret[0];
 }
 
-static bool is_end(const Train *t, const Samples *s, int32_t token) {
-    return model_ends_text(&t->job.spec, token) ||
-           (s->tokenizer && token == tokenizer_eod(s->tokenizer));
-}
-
 /* Text x has had `at` + 1 tokens; takes the next one where it is not the prompt's. False: its
  * scores are no numbers, as of a model that has diverged. */
 static bool take_token(const Train *t, const Samples *s, SampleText *x, int64_t at,
                        const float *scores) {
     if (x->ended || at + 1 < x->given) return true;
+    bool may_end = x->n >= generation_least(t->job.cfg, x->given);
+    sampler_bar(x->sampler, s->end, may_end ? 0 : s->nend);
     if (!sampler_takes(x->sampler, scores)) return false;
     int32_t token = sampler_next(x->sampler, scores, x->n);
     sampler_seen(x->sampler, token);
-    x->ended = is_end(t, s, token);
+    x->ended = generation_ends(&t->job.spec, s->tokenizer, token);
     if (!x->ended) x->id[x->n++] = token;
     x->ended |=
         x->n - x->given >= t->job.cfg->runner_config_sample_tokens || x->n >= s->total;

@@ -8,8 +8,10 @@ TEST_LABEL(RANKS);
 
 enum { STEPS = 20, EVERY = 10, TOKENS = 24 };
 
+#define SAMPLED                                                                          \
+    "--sample_every 10 --sample_tokens 24 --sample_prompts [one,two_and_two_i] "
 #define SAMPLES                                                                          \
-    "--sample_every 10 --sample_tokens 24 --sample_prompts [one,two_and_two_i] "         \
+    SAMPLED                                                                              \
     "--model.model_config.do_sample False --model.model_config.repetition_penalty 2 "
 
 static const char *config(void) {
@@ -87,6 +89,44 @@ TEST_LIMIT(training_does_not_notice, 120) {
     runs_expect_same_losses(with, without, STEPS);
     runs_expect_same_tensors(with, without, STEPS);
     expect_texts_of_predict(with, "one rank");
+}
+
+/* Ends that come too early, bytes that are no character (one by one of byte fallback): tokens
+ * and text are those of predict, which goes by the configuration in the run folder. */
+TEST_LIMIT(texts_are_those_of_predict, 120) {
+    Text wide = text_new(mem());
+    for (int i = 0; i < 900; i++) text_add(&wide, "\xE6\xA8\xA1\xF0\x9F\x8D\x9E");
+    write_text(in_temp("wide.txt"), wide.s);
+    const char *data =
+        arena_printf(mem(), "--model.model_config.temperature 2 --dataset_dir %s ",
+                     in_temp("wide.txt"));
+    const char *const keys[] = {
+        "--model.model_config.eos_token 32 --model.model_config.min_new_tokens 9 ",
+        "--model.model_config.eos_token 32 --model.model_config.min_length 24 ", data,
+        arena_printf(mem(), "%s --model.model_config.vocab_size 408 --tokenizer_file %s",
+                     data, runs_golden("tokenizers/llama2.json"))};
+    int least[] = {9, 21, 0, 0}; /* tokens of the first text */
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        const char *out = in_temp("texts.jsonl");
+        const Json *got[8], *want[8];
+        test_at("%s", keys[i]);
+        ranks_run(1, config(), run, arena_printf(mem(), SAMPLED "%s", keys[i]));
+        EXPECT_INT(lines_of(path_join(mem(), run, "samples.jsonl"), got, 8), 4);
+        EXPECT_INT(
+            system(arena_printf(mem(),
+                                "%s predict %s one two_and_two_i --json "
+                                "--max_new_tokens %d --threads 1 > %s 2> %s",
+                                stator_program(), run, TOKENS, out, in_temp("err.txt"))),
+            0);
+        EXPECT_INT(lines_of(out, want, 8), 2);
+        for (int k = 0; k < 2; k++)
+            EXPECT_STR(json_string(json_need(got[2 + k], "text")),
+                       json_string(json_need(want[k], "text")));
+        EXPECT(json_need(got[2], "tokens")->n >= least[i]);
+        bool whole = !strstr(json_string(json_need(got[2], "text")), "\xEF\xBF\xBD");
+        EXPECT(whole == (i < 2));
+    }
 }
 
 /* A run that was killed and goes on has no text twice; what else is no line is kept aside. */
