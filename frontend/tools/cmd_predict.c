@@ -214,12 +214,19 @@ static void put_flags_first(Config *cfg) {
             config_set_flag(cfg, same[i].other, same[i].off);
 }
 
-/* The options go before the keys. */
+/* The options go before the keys. A flag that another one leaves without effect is told of. */
 static void take_lengths(const Options *o, Config *cfg) {
+    static const char *const path[] = {"model.model_config.max_decode_length",
+                                       "model.model_config.min_length"};
     cfg->model_max_new_tokens =
         option_int(o, "--max_new_tokens", cfg->model_max_new_tokens);
     cfg->model_min_new_tokens =
         option_int(o, "--min_new_tokens", cfg->model_min_new_tokens);
+    for (int i = 0; i < ARRAY_LEN(path); i++) {
+        const char *why = config_idle(cfg, path[i]);
+        if (why && config_by_flag(cfg, path[i]))
+            config_note(cfg, path[i], "%s has no effect: %s", path[i], why);
+    }
 }
 
 /* Products are of f32, whatever the model was trained in, where no flag says otherwise. */

@@ -192,3 +192,35 @@ TEST(no_end_before_the_least_length) {
             "of 2 tokens come 6 new ones at most, and 7 are asked for at least");
     arena_free(mem);
 }
+
+/* Of two flags for one length one counts, whichever words they have, and a note says so. */
+TEST(a_length_that_does_not_count) {
+    static char *const of[][3] = {
+        {"--max_new_tokens=2", "--max_decode_length=9", "max_new_tokens"},
+        {"--model.model_config.max_new_tokens=2", "--max_decode_length=3",
+         "max_new_tokens"},
+        {"--min_new_tokens=2", "--min_length=9", "min_new_tokens"},
+        {"--model.model_config.min_new_tokens=3", "--model.model_config.min_length=99",
+         "min_new_tokens"}};
+    char *dir = golden("llama_tiny");
+    for (int i = 0; i < ARRAY_LEN(of); i++)
+        for (int both = 0; both < 2; both++) {
+            char *name =
+                strstr(of[i][1], "min_length") ? "min_length" : "max_decode_length";
+            char *max = i < 2 ? of[i][0] : "--max_new_tokens=4";
+            char *other = both ? of[i][1] : "--greedy";
+            PREDICT(dir, "--greedy", "--prompt_tokens", "1,2,3,4,5", max,
+                    i < 2 ? "--seed=1" : of[i][0], other);
+            worked();
+            EXPECT_INT(tokens_parse(arena_new(), printed, VOCAB).n, i < 2 ? 2 : 4);
+            const char *note = strstr(message, "has no effect: ");
+            EXPECT(!note == !both);
+            if (!both) continue;
+            EXPECT_PART(message, name);
+            EXPECT_PART(note, of[i][2]);
+            EXPECT_PART(note, " takes precedence\n");
+        }
+    PREDICT(dir, "--prompt_tokens=1,2", "--max_decode_length=4", "--min_length=3");
+    worked();
+    EXPECT(!strstr(message, "no effect"));
+}
