@@ -26,10 +26,12 @@ static Tokenizer *open_bytes(Arena *mem) {
     return t;
 }
 
-/* bos_token and eos_token are texts, or objects with the text as "content", or null. */
+/* bos_token and eos_token are texts, or objects with the text as "content", or null: there is
+ * none, and no token has the name "". NULL: the file leaves it out. */
 static const char *token_named(const Json *config, const char *key) {
     const Json *v = json_get(config, key);
     if (v && v->kind == JSON_OBJECT) v = json_get(v, "content");
+    if (v && v->kind == JSON_NULL) return "";
     return v && v->kind == JSON_STRING ? json_string(v) : NULL;
 }
 

@@ -97,6 +97,19 @@ TEST(begin_and_end) {
         EXPECT(tokenizer_special(t, (int32_t)tokenizer_eod(t)));
         EXPECT(!tokenizer_special(t, 5));
     }
+    /* As in transformers: null is none, and what is left out has a usual name. */
+    for (int i = 0; i < ARRAY_LEN(cases); i++)
+        for (int none = 0; none < 4; none++) {
+            Tokenizer *t = open_family(mem, cases[i].name);
+            int64_t bos = tokenizer_bos(t), eod = tokenizer_eod(t);
+            const char *file =
+                arena_printf(mem, "{%s\"added_tokens_decoder\": {}%s}",
+                             none & 1 ? "\"eos_token\": null, " : "",
+                             none & 2 ? ", \"bos_token\": {\"content\": null}" : "");
+            tokenizer_take_config(mem, t, "tokenizer_config.json", file, strlen(file));
+            EXPECT_INT(tokenizer_eod(t), none & 1 ? -1 : eod);
+            EXPECT_INT(tokenizer_bos(t), none & 2 ? -1 : bos);
+        }
     Tokenizer *t = open_family(mem, "qwen2");
     static const char config[] = "{\"eos_token\": {\"content\": \"<|im_end|>\"}, "
                                  "\"bos_token\": null}";
