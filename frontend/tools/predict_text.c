@@ -1,6 +1,7 @@
 /* predict_text.c - see predict_text.h. */
 #include "frontend/tools/predict_text.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "frontend/config/run_tokenizer.h"
 #include "runtime/text/prompt.h"
 #include <math.h>
@@ -122,10 +123,13 @@ typedef struct PromptList {
     int n, cap;
 } PromptList;
 
-/* Of a file, or of the standard input for "-". */
+/* Of a file, or of the standard input for "-", without a byte order mark. */
 static char *read_prompts(Arena *mem, const char *file, size_t *n) {
     const char *path = strcmp(file, "-") != 0 ? file : "/dev/stdin";
-    return file_read_to_end(mem, path, TEXT_MAX_PROMPT_BYTES, n, EXIT_DATA);
+    char *s = file_read_to_end(mem, path, TEXT_MAX_PROMPT_BYTES, n, EXIT_DATA);
+    size_t mark = utf8_mark(s, *n);
+    *n -= mark;
+    return s + mark;
 }
 
 static void add_lines(Arena *mem, const Wording *w, const char *file, PromptList *list) {

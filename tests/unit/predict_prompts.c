@@ -46,3 +46,21 @@ TEST(the_second_prompt_is_named) {
     PREDICT(dir, LONG);
     refused(EXIT_CONFIG, "the prompt has 40 tokens");
 }
+
+/* A byte order mark is no text, in a file of one prompt and in one of lines. */
+TEST(a_byte_order_mark_is_no_prompt) {
+    static char *const option[] = {"--prompt_file", "--prompt_lines"};
+    char *dir = byte_model(), *file = temp("p.txt");
+    for (int mark = 0; mark < 2; mark++)
+        for (int i = 0; i < 2; i++) {
+            write_text(file, mark ? "\xEF\xBB\xBFone" : "one\xEF\xBB\xBF");
+            PREDICT(dir, option[i], file, "--json", "--max_new_tokens", "1");
+            worked();
+            EXPECT_PART(printed, mark ? "\"prompt\":\"one\"," : "one\xEF\xBB\xBF\",");
+            EXPECT_PART(printed,
+                        mark ? "\"prompt_tokens\":[111,110,101]," : ",239,187,191],");
+        }
+    write_text(file, "\xEF\xBB\xBF");
+    PREDICT(dir, "--prompt_file", file);
+    refused(EXIT_CONFIG, "the prompt is empty");
+}
