@@ -93,6 +93,27 @@ TEST_LIMIT(another_order_is_told, 120) {
     SAID_EXPECT("GPTDataset's samples come in another order than before");
 }
 
+/* Every time, and in a longer run that does it more often, the same ones. */
+TEST_LIMIT(validation_takes_the_same_samples_in_a_longer_run, 120) {
+    const char *config = pair_data(""), *run = in_temp("run"), *next;
+    const char *words = "--train_dataset.data_loader.split 7,2,1 "
+                        "--runner_config.eval_iters 2 --train_steps %d "
+                        "--runner_config.eval_interval %d";
+    static const int shape[][2] = {{4, 2}, {30, 2}, {40, 1}};
+    for (int i = 0; i < ARRAY_LEN(shape); i++) {
+        ranks_run(1, config, run, arena_printf(mem(), words, shape[i][0], shape[i][1]));
+    }
+    const char *points = runs_points(run), *key = "\"valid_loss\": ";
+    const char *first = strstr(points, key);
+    EXPECT(first);
+    int n = 0;
+    for (const char *at = first; at; at = next, n++) {
+        EXPECT(!strncmp(at, first, strcspn(first, "\n") + 1));
+        next = strstr(at + 1, key);
+    }
+    EXPECT_INT(n, 2 + 13 + 10);
+}
+
 /* Once, and not where the run goes on with steps of that size. */
 TEST_LIMIT(another_size_is_told_once, 120) {
     const char *config = text_data(), *run = in_temp("run"), *told = "another size now";
