@@ -140,11 +140,15 @@ static int64_t product(const Config *cfg, int64_t a, int64_t b) {
     return v;
 }
 
-int64_t data_steps(const Config *cfg, const Data *train, int64_t step_rows) {
+int64_t data_samples(const Config *cfg, const Data *train) {
+    int64_t given = split_samples_given(cfg, SPLIT_TRAIN);
+    return given > 0 ? MIN(given, train->samples) : train->samples;
+}
+
+int64_t data_steps(const Config *cfg, const Data *train) {
     int64_t most = train->steps_available;
     if (cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET) return most;
-    int64_t given = samples_given(cfg, SPLIT_TRAIN);
-    return given > 0 ? MIN(MAX(given / step_rows, 1), most) : most;
+    return MIN(MAX(data_samples(cfg, train) / train->batch, 1), most);
 }
 
 /* Samples to ask for; -1: what the epochs have. Validation takes the same ones each time, so it asks

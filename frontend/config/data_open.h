@@ -59,6 +59,8 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
 
 /* Steps that training takes when max_steps is not given, or -1 if the type has no such
  * count (then epochs decide): num_samples of train, else what the source has. */
-int64_t data_steps(const Config *cfg, const Data *train, int64_t step_rows);
+int64_t data_steps(const Config *cfg, const Data *train);
+/* Samples of an epoch; of GPTDataset those that such a training takes. */
+int64_t data_samples(const Config *cfg, const Data *train);
 
 #endif

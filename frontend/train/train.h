@@ -44,7 +44,8 @@ typedef struct Train {
     /* the work */
     Data *data;
     int64_t steps;   /* of the whole run */
-    bool steps_open; /* until the checkpoint is loaded that the run goes on from */
+    bool goes_on;    /* from a checkpoint, as its words and folders have it */
+    bool steps_open; /* until that is loaded */
     RateSchedule schedule;
     WeightDecay decay;
     bool scales_loss; /* compute_dtype is float16 */
@@ -166,6 +167,9 @@ bool train_key_changed(const Train *t, const struct Json *s, const char *path);
 /* train_go_on.c: the run goes on with the sample behind those that the state of a checkpoint
  * says were used, whatever the size of a step is now. On all ranks. */
 void train_go_on_with_data(Train *t, const struct Json *s);
+/* Fails with EXIT_CONFIG where the data end before the run does: of one that goes on, when it is
+ * known which of them were used. */
+void train_check_steps(const Train *t);
 /* train_schedules.c: of the learning rate and the weight decay, for t->steps steps; then fails
  * with EXIT_CONFIG where they are none, and may have a note. */
 void train_choose_schedules(Train *t);

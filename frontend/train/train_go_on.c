@@ -1,11 +1,19 @@
 /* train_go_on.c - the data of a run that goes on. A checkpoint says how many samples were used,
  * so that other replicas, batches or micro-batches leave none out and take none twice. */
 #include "base/json.h"
-#include "frontend/config/config.h"
+#include "frontend/config/config_state.h"
 #include "frontend/train/train.h"
 
 static bool is_gpt(const Train *t) {
     return t->job.cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+}
+
+void train_check_steps(const Train *t) {
+    int64_t most = t->data->steps_available;
+    if (most >= 0 && t->steps > MAX(most, t->step))
+        config_refuse(t->job.cfg, "runner_config.max_steps", NULL, NULL,
+                      "max_steps is %lld, but %s has batches for %lld steps",
+                      (long long)t->steps, t->data->path, (long long)most);
 }
 
 /* Samples before the next one; older checkpoints only have the size of their batches. */
@@ -15,18 +23,14 @@ static int64_t used_samples(const Train *t, const Json *data) {
     return json_get_i64(data, "samples", 0, INT64_MAX / 2, used);
 }
 
-/* Of how many samples the run was to be; -1: of as many as its steps take. */
+/* Of how many samples the run was to be; -1: of as many as its steps take. Those of GPTDataset are
+ * of all epochs. */
 static int64_t samples_in_all(const Train *t) {
     const Config *cfg = t->job.cfg;
-    int64_t all;
+    int64_t epochs = is_gpt(t) ? 1 : cfg->runner_config_epochs, all;
     if (cfg->runner_config_max_steps >= 0) return -1;
-    if (is_gpt(t)) {
-        int64_t steps = data_steps(cfg, t->data, t->data->batch);
-        return steps * t->data->batch;
-    }
-    return __builtin_mul_overflow(t->data->samples, cfg->runner_config_epochs, &all)
-               ? -1
-               : all;
+    bool over = __builtin_mul_overflow(data_samples(cfg, t->data), epochs, &all);
+    return over ? -1 : all;
 }
 
 /* GPTDataset has the samples that were asked for, by steps of the present size. */
@@ -76,7 +80,4 @@ void train_go_on_with_data(Train *t, const Json *s) {
                    "note: steps have another size now, %lld samples: the run goes on "
                    "behind the %lld that were used, up to step %lld",
                    (long long)t->data->batch, (long long)used, (long long)t->steps);
-    if (t->data->steps_available >= 0 && t->steps > t->data->steps_available)
-        fail(EXIT_DATA, "%s has samples up to step %lld of such steps, not %lld",
-             t->data->path, (long long)t->data->steps_available, (long long)t->steps);
 }

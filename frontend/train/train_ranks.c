@@ -184,12 +184,14 @@ static void look_at_data(void *context) {
     const Data *d = l->d;
     Arena *scratch = arena_new();
     Text out = text_new(l->t->mem);
-    bool has_batch = d->steps_available > 0 || (d->steps_available < 0 && d->samples > 0);
+    int64_t there = d->steps_available;
+    int64_t steps = there < 0 ? l->steps : MIN(l->steps, there);
+    bool has_batch = there > 0 || (there < 0 && d->samples > 0);
     add_tokenizer(l->t, scratch, &out);
     text_add(&out, "%s: %lld tokens, %lld samples, %lld steps\n", d->path,
-             (long long)d->tokens, (long long)d->samples, (long long)d->steps_available);
+             (long long)d->tokens, (long long)d->samples, (long long)there);
     if (d->gpt) text_add(&out, "documents end with %lld\n", (long long)d->gpt->eod);
-    if (has_batch) add_batches(scratch, d, l->steps, COMPARED_TOKENS, add_batch, &out);
+    if (has_batch) add_batches(scratch, d, steps, COMPARED_TOKENS, add_batch, &out);
     arena_free(scratch);
     l->found = out.s;
 }

@@ -36,12 +36,9 @@ static void choose_steps(Train *t) {
         config_refuse(cfg, "runner_config.max_steps", NULL, "1 or more, or -1 for epochs",
                       "max_steps is 0: nothing would be trained");
     if (most >= 0) {
-        t->steps = wanted >= 0 ? wanted : data_steps(cfg, t->data, t->data->batch);
-        if (wanted > most)
-            config_refuse(cfg, "runner_config.max_steps", NULL, NULL,
-                          "max_steps is %lld, but %s has batches for %lld steps",
-                          (long long)wanted, t->data->path, (long long)most);
         bool once = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
+        t->steps = wanted >= 0 ? wanted : data_steps(cfg, t->data);
+        if (once || !t->goes_on) train_check_steps(t);
         if (once && wanted < 0 && cfg->runner_config_epochs > 1)
             config_refuse(cfg, "runner_config.epochs", NULL, NULL,
                           "TensorBatches are taken once, in order: epochs must be 1");
@@ -350,13 +347,6 @@ static void look_at_work(void *context) {
     hash_config(t);
 }
 
-/* Epochs end with their samples, of which a checkpoint has used some, in steps of any size. */
-static bool length_is_open(const Train *t) {
-    const char *file;
-    if (t->job.cfg->runner_config_max_steps >= 0) return false;
-    return comm_max_i64(comm_rank() == 0 && train_goes_on(t, "", &file));
-}
-
 void train_plan(Train *t, int argc, char **argv) {
     ranks_agree_build(t);
     train_load_config(t, argc, argv);
@@ -365,7 +355,9 @@ void train_plan(Train *t, int argc, char **argv) {
     job_choose_model(&t->job);
     train_say_notes(t, said);
     ranks_agree_module_file(t);
-    t->steps_open = length_is_open(t);
+    const char *file;
+    t->goes_on = comm_max_i64(comm_rank() == 0 && train_goes_on(t, "", &file));
+    t->steps_open = t->goes_on && t->job.cfg->runner_config_max_steps < 0;
     said = t->job.cfg->n_notes;
     agree_look(look_at_work, t);
     train_say_notes(t, said);

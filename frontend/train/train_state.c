@@ -426,6 +426,7 @@ void train_state_start(Train *t) {
     else
         first_weights(t);
     t->start_step = t->step;
+    train_check_steps(t);
     if (t->steps_open) close_length(t);
     look_at_weights(t);
 }

@@ -68,7 +68,7 @@ TEST(sizes_follow_from_the_steps) {
     /* no steps: two epochs of 32 documents, (2 * 800 - 1) / 4 samples, 199 steps */
     DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
     Data *d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
-    EXPECT(d->samples == 399 && data_steps(cfg, d, 2) == 199);
+    EXPECT(d->samples == 399 && data_steps(cfg, d) == 199);
     EXPECT_INT(samples_of(cfg, SPLIT_VALID, -1), 3 * 2);
     data_close(d);
     cfg = config(arena_printf(mem, "%s\n    num_samples: [50, 8]", loader), "");
@@ -76,7 +76,7 @@ TEST(sizes_follow_from_the_steps) {
     EXPECT_INT(samples_of(cfg, SPLIT_VALID, -1), 8);
     EXPECT_INT(samples_of(cfg, SPLIT_TEST, -1), 200);
     d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
-    EXPECT(d->samples == 199 && data_steps(cfg, d, 2) == 25);
+    EXPECT(d->samples == 199 && data_steps(cfg, d) == 25);
     data_close(d);
 }
 

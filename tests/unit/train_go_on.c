@@ -93,6 +93,55 @@ TEST_LIMIT(another_order_is_told, 120) {
     SAID_EXPECT("GPTDataset's samples come in another order than before");
 }
 
+/* Once, and not where the run goes on with steps of that size. */
+TEST_LIMIT(another_size_is_told_once, 120) {
+    const char *config = text_data(), *run = in_temp("run"), *told = "another size now";
+    ranks_run(1, config, run, "--train_steps 4");
+    ranks_run(2, config, run, "--train_steps 6");
+    SAID_EXPECT(told);
+    ranks_run(2, config, run, "--train_steps 8");
+    EXPECT(!strstr(said(), told));
+}
+
+/* The steps that are left follow from the samples that are left. */
+static void ends_with_its_samples(int steps, const char *then, int batch) {
+    const char *config = pair_data(""), *run = in_temp("run");
+    remove_all(run);
+    ranks_run(1, config, run, arena_printf(mem(), "--train_steps %d", steps));
+    ranks_run(1, config, run,
+              arena_printf(mem(), "--runner_config.max_steps null --epochs 1 %s", then));
+    int n;
+    const MetricsRow *row = runs_metrics(run, &n);
+    EXPECT_INT(n, steps + (44 - 4 * steps) / batch); /* 44 samples, 4 a step used */
+    EXPECT_INT(row[n - 1].step, n);
+}
+
+TEST_LIMIT(epochs_end_with_their_samples, 120) {
+    ends_with_its_samples(4, "--parallel_config.micro_batch_num 2", 8);
+    ends_with_its_samples(3, "--runner_config.batch_size 8", 8);
+    ends_with_its_samples(6, "--runner_config.batch_size 5", 5);
+}
+
+/* Of 132 samples 48 are used, and 84 are 10 steps of 8; not the 16 steps that all of them are. */
+TEST_LIMIT(larger_steps_go_as_far_as_their_samples, 120) {
+    const char *config = pair_data(", num_samples: [96, 0, 0]"), *run = in_temp("run");
+    const char *larger = "--runner_config.batch_size 8",
+               *end = "has batches for 22 steps";
+    RUN_EXPECT(
+        EXIT_CONFIG,
+        runs_words(config, run, arena_printf(mem(), "--train_steps 17 %s", larger)));
+    SAID_EXPECT("has batches for 16 steps");
+    EXPECT(!file_exists(run));
+    ranks_run(1, config, run, "--train_steps 12");
+    RUN_EXPECT(
+        EXIT_CONFIG,
+        runs_words(config, run, arena_printf(mem(), "--train_steps 23 %s", larger)));
+    SAID_EXPECT(end);
+    ranks_run(2, config, run, "--train_steps 18");
+    ranks_run(1, config, run, arena_printf(mem(), "--train_steps 22 %s", larger));
+    EXPECT_INT(runs_steps(run), 22);
+}
+
 /* Every time, and in a longer run that does it more often, the same ones. */
 TEST_LIMIT(validation_takes_the_same_samples_in_a_longer_run, 120) {
     const char *config = pair_data(""), *run = in_temp("run"), *next;
@@ -112,28 +161,6 @@ TEST_LIMIT(validation_takes_the_same_samples_in_a_longer_run, 120) {
         next = strstr(at + 1, key);
     }
     EXPECT_INT(n, 2 + 13 + 10);
-}
-
-/* Once, and not where the run goes on with steps of that size. */
-TEST_LIMIT(another_size_is_told_once, 120) {
-    const char *config = text_data(), *run = in_temp("run"), *told = "another size now";
-    ranks_run(1, config, run, "--train_steps 4");
-    ranks_run(2, config, run, "--train_steps 6");
-    SAID_EXPECT(told);
-    ranks_run(2, config, run, "--train_steps 8");
-    EXPECT(!strstr(said(), told));
-}
-
-/* The steps that are left follow from the samples that are left. */
-TEST_LIMIT(epochs_end_with_their_samples, 120) {
-    const char *config = pair_data(""), *run = in_temp("run");
-    const char *words = "--runner_config.max_steps null --epochs 1";
-    ranks_run(1, config, run, "--train_steps 4");
-    ranks_run(2, config, run, words);
-    int n;
-    const MetricsRow *row = runs_metrics(run, &n);
-    EXPECT_INT(n, 4 + (44 - 16) / 8); /* 44 samples, 16 of them used */
-    EXPECT_INT(row[n - 1].step, n);
 }
 
 /* More samples than the present steps would ask for. */
