@@ -108,13 +108,14 @@ static const char *aside_with_belongings(const Train *t) {
     return to;
 }
 
-/* Checkpoints of steps above `after`, which were saved here. */
+/* Checkpoints of steps above `after`, which were saved here. The newest goes last: while it is there,
+ * a run that was killed in between finds what it found before. */
 static void move_checkpoints(const Train *t, const char *to, int64_t after) {
     CkptEntry *entry;
     int n, error = ckpt_list(t->mem, t->ckpt_dir, &entry, &n);
     if (error)
         fail(EXIT_CHECKPOINT, "cannot move checkpoints to %s: %s", to, strerror(error));
-    for (int i = 0; i < n; i++)
+    for (int i = n - 1; i >= 0; i--)
         if (!entry[i].tmp && entry[i].step > after)
             move(path_join(t->mem, t->ckpt_dir, entry[i].name),
                  path_join(t->mem, to, entry[i].name));

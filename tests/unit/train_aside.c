@@ -2,6 +2,7 @@
  * what another run has left where they write. */
 #include "frontend/config/commands.h"
 #include "ranks.h"
+#include <sys/inotify.h>
 
 TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
@@ -75,6 +76,37 @@ TEST_LIMIT(latest_is_one_that_stays, 120) {
     SAID_EXPECT("all 4 steps are done already");
     EXPECT(has(run, "ckpt.before-1", 6));
     EXPECT_STR(latest(run), "step_00000004\n");
+}
+
+/* The names that left a folder since it is watched, in their order. */
+static const char *moved_from(int watch) {
+    char events[1 << 14] __attribute__((aligned(8)));
+    Text names = text_new(mem());
+    ssize_t n = read(watch, events, sizeof events);
+    for (ssize_t at = 0; at < n;) {
+        const struct inotify_event *e = (const void *)(events + at);
+        if (e->len && !strncmp(e->name, "step_", 5) && !strstr(e->name, ".tmp"))
+            text_add(&names, "%s ", e->name);
+        at += (ssize_t)(sizeof *e + e->len);
+    }
+    return names.s;
+}
+
+/* So that a run which was killed in between does not take one of them for the newest. */
+static void moves_in_order(const char *run, int steps, const char *words,
+                           const char *order) {
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    EXPECT(inotify_add_watch(watch, path_join(mem(), run, "ckpt"), IN_MOVED_FROM) >= 0);
+    RUN_EXPECT(0, runs_words(runs_small_config(steps, 1000), run, words));
+    EXPECT_STR(moved_from(watch), order);
+    close(watch);
+}
+
+TEST_LIMIT(the_newest_is_moved_last, 120) {
+    const char *run = six_steps("run", ""), *other = six_steps("other", "");
+    moves_in_order(run, 2, resume(run, 2), "step_00000004 step_00000006 ");
+    moves_in_order(other, 6, "--seed 9 --resume never",
+                   "step_00000002 step_00000004 step_00000006 ");
 }
 
 /* Of a save that was killed between the folder's name and `latest`, with and without steps to do. */
