@@ -6,6 +6,7 @@
 #include "runtime/comm/watch.h"
 #include "runtime/core/stop_signal.h"
 #include "runtime/store/ckpt_files.h"
+#include <errno.h>
 #include <unistd.h>
 
 static void open_metrics(Train *t) {
@@ -53,11 +54,17 @@ static int finish(Train *t) {
     return EXIT_CHECKPOINT;
 }
 
-static void mend_latest(const Train *t, const char *folder, int64_t step) {
+/* What a save of this step that was killed behind giving it its name has not come to. */
+static void end_save(const Train *t, const char *folder, int64_t step, int keep,
+                     int64_t spare) {
+    const char *name;
     int error = ckpt_mend_latest(t->mem, folder, step);
     if (error)
         report_say(t, "WARNING: cannot write %s/" CKPT_LATEST ": %s", folder,
                    strerror(error));
+    error = ckpt_delete_older(t->mem, folder, step, keep, spare, &name);
+    if (error && error != ENOENT)
+        report_say(t, "WARNING: cannot delete %s/%s: %s", folder, name, strerror(error));
 }
 
 /* From here on what is in the folder is of this run. */
@@ -70,8 +77,8 @@ static void take_folder(Train *t) {
     aside_move_others(t);
     best_start(t);
     if (comm_rank() == 0) {
-        mend_latest(t, t->ckpt_dir, t->step);
-        mend_latest(t, best, ckpt_newest(t->mem, best));
+        end_save(t, t->ckpt_dir, t->step, t->keep, t->good_step);
+        end_save(t, best, ckpt_newest(t->mem, best), 1, -1);
     }
     train_state_own(t);
     report_keep(t);
