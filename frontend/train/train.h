@@ -247,6 +247,7 @@ void best_save(Train *t, double loss);
 void sample_plan(Train *t);
 void sample_start(Train *t); /* drops texts after the resumed step */
 void sample_step(Train *t);
+void sample_catch_up(Train *t); /* as valid_catch_up, behind that */
 void sample_end(Train *t);
 
 /* train_points.c: the points of validation in the run folder, and the losses on the test part. */

@@ -323,6 +323,7 @@ int train_loop(Train *t) {
         prefetch_start(t->data, t->step, steps, depth, job_full_batches(&t->job));
     fault_go_on(comm_size() > 1);
     valid_catch_up(t);
+    sample_catch_up(t);
     int code = run_steps(t, batches);
     if (code == 0 && t->program->stages > 1) train_end_if_data_failed(t, true);
     fault_go_on(false);

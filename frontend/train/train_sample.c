@@ -8,6 +8,7 @@
 #include "frontend/model/generation.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include "runtime/run/step_lines.h"
 #include "runtime/text/prompt.h"
 #include "runtime/text/sampler.h"
@@ -178,9 +179,11 @@ void sample_plan(Train *t) {
 
 /* ---- the file ---- */
 
+/* Into *context, unless that is NULL. */
 static int64_t step_of_line(void *context, const Json *line) {
-    (void)context;
-    return json_i64(json_need(line, "step"), 0, INT64_MAX);
+    int64_t step = json_i64(json_need(line, "step"), 0, INT64_MAX), *to = context;
+    if (to) *to = step;
+    return step;
 }
 
 /* Lines of steps after `last` go. *damage: see step_lines_keep_damaged. */
@@ -355,6 +358,25 @@ void sample_start(Train *t) {
 void sample_step(Train *t) {
     if (t->samples && t->step % t->job.cfg->runner_config_sample_every == 0)
         make_texts(t, t->samples);
+}
+
+/* Have texts of this step been told? On all ranks. */
+static bool has_texts(const Train *t) {
+    Arena *mem = arena_new();
+    const char *path = path_join(mem, t->run_dir, RUN_SAMPLES);
+    int64_t last = -1;
+    if (comm_rank() == 0 && file_exists(path)) {
+        StepLines l = step_lines_read(mem, path, -1, step_of_line, &last);
+        step_lines_close(&l);
+    }
+    arena_free(mem);
+    return comm_max_i64(last) == t->step;
+}
+
+void sample_catch_up(Train *t) {
+    if (!t->samples || t->step <= MAX(t->began_step, 0) || has_texts(t)) return;
+    watch_task("behind step", t->step, false);
+    sample_step(t);
 }
 
 void sample_end(Train *t) {

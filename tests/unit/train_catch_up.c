@@ -107,3 +107,42 @@ TEST_LIMIT(no_point_where_a_run_begins, 120) {
         train(1, "run", arena_printf(mem(), "--resume %s/ckpt/step_00000004", from));
     EXPECT(!strstr(runs_points(run), "\"step\": 4"));
 }
+
+/* Texts too, with and without steps to do behind them. */
+static void loses_texts(int ranks) {
+    static const char texts[] = "--sample_every 4 --sample_tokens 4 "
+                                "--sample_prompts [one,two] ";
+    const char *whole = train(ranks, "whole", texts);
+    const char *file = in_temp("run/" RUN_SAMPLES);
+    for (int steps = 4; steps <= 8; steps += 4) {
+        const char *short_of =
+            arena_printf(mem(), "%s--runner_config.max_steps %d", texts, steps);
+        remove_all(in_temp("run"));
+        const char *run = train(ranks, "run", short_of);
+        EXPECT_INT(system(arena_printf(mem(), "sed -i /step.:%d,/d %s", steps, file)), 0);
+        train(ranks, "run", texts);
+        SAID_EXPECT(arena_printf(mem(), "sample at step %d: one ... ", steps));
+        EXPECT(same_file(file, path_join(mem(), whole, RUN_SAMPLES)));
+        train(ranks, "run", texts);
+        EXPECT(!strstr(said(), "sample at step"));
+        runs_expect_same_tensors(whole, run, 8);
+    }
+}
+
+TEST_LIMIT(texts, 120) {
+    loses_texts(1);
+}
+
+TEST_LABEL_OF(texts_on_ranks, RELEASED);
+TEST_LIMIT(texts_on_ranks, 120) {
+    loses_texts(2);
+}
+
+TEST_LIMIT(no_texts_where_a_run_begins, 120) {
+    const char *texts = "--sample_every 4 --sample_tokens 4 --sample_prompts [one]";
+    const char *from = train(1, "from", "--runner_config.max_steps 4");
+    train(1, "run",
+          arena_printf(mem(), "%s --resume %s/ckpt/step_00000004", texts, from));
+    SAID_EXPECT("sample at step 8");
+    EXPECT(!strstr(said(), "sample at step 4"));
+}
