@@ -97,6 +97,7 @@ int cmd_train(int argc, char **argv) {
     report_open(&t);
     bool late = t.steps_open; /* what the header says of them is known later */
     if (!late) report_header(&t);
+    valid_fingerprint(&t);
     train_state_start(&t);
     if (late) report_header(&t);
     take_folder(&t);

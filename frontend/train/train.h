@@ -91,12 +91,14 @@ typedef struct Train {
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[HASH_HEX_BYTES];
-    char plan_hash[HASH_HEX_BYTES];  /* of all stages; "": there is one */
-    const char *plan_json;           /* on rank 0, what report_plan made */
-    char data_print[HASH_HEX_BYTES]; /* on rank 0, see data_fingerprint */
-    int lock_fd, ckpt_lock_fd;       /* see folder_lock.h; -1: none */
-    bool made_ckpt_dir;              /* for checkpoints, by this process */
-    bool folder_gone;                /* said already */
+    char plan_hash[HASH_HEX_BYTES];   /* of all stages; "": there is one */
+    const char *plan_json;            /* on rank 0, what report_plan made */
+    char data_print[HASH_HEX_BYTES];  /* on rank 0, see data_fingerprint */
+    char valid_print[HASH_HEX_BYTES]; /* the same of what validation takes; "": nothing */
+    bool valid_changed; /* on rank 0, is it another than in the loaded checkpoint? */
+    int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
+    bool made_ckpt_dir;        /* for checkpoints, by this process */
+    bool folder_gone;          /* said already */
     FILE *log;
     Metrics *metrics;         /* NULL: not rank 0 */
     struct CurvePoint *curve; /* of the whole run, on rank 0 */
@@ -123,6 +125,8 @@ void ranks_agree_module(const Train *t, const Module *m, const PipeSchedule *sch
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
 /* Hash of batches spread over an epoch, all of a small one; "" where there are none. */
 void data_fingerprint(const Data *d, char hex[HASH_HEX_BYTES]);
+/* Hash of the first `batches`, spread as well: with their labels and how many they are. */
+void data_fingerprint_first(const Data *d, int64_t batches, char hex[HASH_HEX_BYTES]);
 /* For an allocated program. */
 Feed *feed_make(const Train *t, const Program *p);
 /* This rank's part of the batch, from row `first_row` on, into the
@@ -163,6 +167,8 @@ void aside_move_best(const Train *t);
  * checkpoint `s` is; then the bits differ too. */
 struct Json;
 void train_say_changes(const Train *t, const struct Json *s);
+/* Does this run validate, and on other samples than those that the state has a mark of? */
+bool train_other_validation(const Train *t, const struct Json *s);
 /* Has a key that counts another value now? */
 bool train_key_changed(const Train *t, const struct Json *s, const char *path);
 /* train_go_on.c: the run goes on with the sample behind those that the state of a checkpoint
@@ -233,11 +239,14 @@ void valid_start(
  * come to, since the run was killed behind saving it. */
 void valid_catch_up(Train *t);
 void valid_step(Train *t);
+/* Makes t->valid_print, on rank 0, before a checkpoint is looked for. */
+void valid_fingerprint(Train *t);
 void valid_end(Train *t);
 
 /* train_best.c: t->best_loss of the checkpoint that is there when the run starts; saves another when
  * the loss of this step is lower. One of a step after the first here is moved aside, whatever this
- * run saves, unless the run will make that step again. */
+ * run saves, unless the run will make that step again; so is one whose loss is of other samples,
+ * by a run that saves some. */
 void best_start(Train *t);
 void best_save(Train *t, double loss);
 

@@ -13,14 +13,6 @@ static const char *best_folder(const Train *t) {
     return path_join(t->mem, t->run_dir, RUN_BEST);
 }
 
-static double loss_at(const Train *t, int64_t at) {
-    double *step, *loss, found = INFINITY;
-    int n = valid_points(t, t->mem, &step, &loss);
-    for (int i = 0; i < n; i++)
-        if ((int64_t)step[i] == at && isfinite(loss[i])) found = loss[i];
-    return found;
-}
-
 /* What a checkpoint of the folder says of its run; NULL: it is damaged. */
 static const Json *state_at(const Train *t, int64_t step) {
     char name[CKPT_NAME_BYTES];
@@ -31,11 +23,13 @@ static const Json *state_at(const Train *t, int64_t step) {
     return ckpt_state_parse(t->mem, "state of the best checkpoint", m.state_json);
 }
 
-/* Checkpoints of an older format leave it to the points of validation. */
-static double loss_of(const Train *t, const Json *state, int64_t step) {
-    if (!state) return INFINITY;
-    double loss = json_get_f64(state, "valid_loss", NAN);
-    return isnan(loss) ? loss_at(t, step) : loss;
+/* Is its loss of other samples, when it is to be compared? */
+static bool is_of_others(const Train *t, const Json *state) {
+    if (!t->job.cfg->checkpoint_save_best || !state || !train_other_validation(t, state))
+        return false;
+    report_say(t, "note: the loss of the best checkpoint is of other validation samples, "
+                  "or does not say of which");
+    return true;
 }
 
 /* Is it of steps that this run has made, and will make again the same? */
@@ -51,10 +45,11 @@ void best_start(Train *t) {
     int64_t step = comm_rank() == 0 ? ckpt_newest(t->mem, best_folder(t)) : -1;
     if (step >= 0) {
         const Json *state = state_at(t, step);
-        if (step > t->start_step && !comes_again(t, state))
+        bool is_later = step > t->start_step && !comes_again(t, state);
+        if (is_later || is_of_others(t, state))
             aside_move_best(t);
-        else
-            best = loss_of(t, state, step);
+        else if (state)
+            best = json_get_f64(state, "valid_loss", INFINITY);
     }
     comm_broadcast(&best, sizeof best, 0);
     t->best_loss = best;

@@ -171,6 +171,11 @@ static void compare_data(const Train *t, const Json *s) {
                    t->data->path);
 }
 
+bool train_other_validation(const Train *t, const Json *s) {
+    const char *was = json_get_string(s, "validation", "");
+    return t->valid_print[0] && strcmp(was, t->valid_print) != 0;
+}
+
 void train_say_changes(const Train *t, const Json *s) {
     int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
     const char *hash = json_get_string(s, "config_hash", "");
@@ -181,4 +186,7 @@ void train_say_changes(const Train *t, const Json *s) {
                    (long long)threads, t->threads);
     if (hash[0] && strcmp(hash, t->config_hash)) say_config(t, s);
     compare_data(t, s);
+    if (json_get(s, "validation") && t->valid_changed)
+        report_say(t, "note: validation takes other samples than before, so that its "
+                      "losses are not to be compared with those up to here");
 }

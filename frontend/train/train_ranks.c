@@ -207,6 +207,20 @@ void data_fingerprint(const Data *d, char hex[HASH_HEX_BYTES]) {
     arena_free(mem);
 }
 
+static void add_batch_and_labels(const Data *d, int64_t step, DataBatch *b, Text *out) {
+    add_batch_or_why(d, step, b, out);
+    add_hash(d, step, "labels", b->labels, d->seq, out);
+}
+
+void data_fingerprint_first(const Data *d, int64_t batches, char hex[HASH_HEX_BYTES]) {
+    Arena *mem = arena_new();
+    Text out = text_new(mem);
+    text_add(&out, "%lld batches of %lld\n", (long long)batches, (long long)d->batch);
+    add_batches(mem, d, batches, PRINT_TOKENS, add_batch_and_labels, &out);
+    hash_hex(out.s, out.n, hex);
+    arena_free(mem);
+}
+
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps) {
     Look l = {.t = t, .d = d, .steps = steps};
     if (comm_size() == 1) return;

@@ -43,6 +43,7 @@ static char *state_json(const Train *t, Arena *mem, double valid_loss) {
     if (t->began_step >= 0)
         text_add(&s, ",\"began_step\":%lld", (long long)t->began_step);
     text_add(&s, ",\"keep\":%lld", (long long)t->job.cfg->checkpoint_keep_checkpoint_max);
+    if (t->valid_print[0]) text_add(&s, ",\"validation\":\"%s\"", t->valid_print);
     if (isfinite(valid_loss)) text_add(&s, ",\"valid_loss\":%.17g", valid_loss);
     if (isfinite(t->first_loss)) text_add(&s, ",\"first_loss\":%.17g", t->first_loss);
     if (t->scales_loss)
@@ -360,6 +361,7 @@ static bool resume(Train *t) {
     restore_counts(t, s);
     t->began_step = json_get_i64(s, "began_step", 0, t->step, -1);
     train_go_on_with_data(t, s);
+    t->valid_changed = train_other_validation(t, s);
     train_say_changes(t, s);
     return true;
 }

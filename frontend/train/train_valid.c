@@ -91,6 +91,12 @@ void valid_start(Train *t) {
     if (t->valid->valid.data && t->valid->every > 0) say_missing(t, t->valid->every);
 }
 
+void valid_fingerprint(Train *t) {
+    const ValidPart *part = t->valid ? &t->valid->valid : NULL;
+    if (comm_rank() == 0 && part && part->data)
+        data_fingerprint_first(part->data, part->batches, t->valid_print);
+}
+
 /* Takes the loss of a part and says it. */
 static double take_part(Train *t, const ValidPart *part, const char *name) {
     double start = clock_seconds(), loss = mean_loss(t, t->valid, part);
@@ -130,10 +136,12 @@ void valid_step(Train *t) {
     if (takes_test(t)) take_point(t, true);
 }
 
-/* The point of this step as it is in the run folder, else one that is taken now; on all ranks. */
+/* The point of this step as it is in the run folder (NAN: of other samples), else one that is taken
+ * now; on all ranks. */
 static double have_point(Train *t, bool test) {
     double loss = NAN;
     bool there = comm_rank() == 0 && valid_point_at(t, t->step, test, &loss);
+    if (t->valid_changed) loss = NAN;
     comm_broadcast(&loss, sizeof loss, 0);
     if (comm_max_i64(there)) return loss;
     report_say(t, "note: " RUN_VALIDATION " has no loss on the %s part of step %lld yet",

@@ -65,6 +65,39 @@ TEST_LIMIT(the_loss_is_in_the_checkpoint, 120) {
     EXPECT(has(RUN_BEST, 8) && !has(RUN_BEST, 10));
 }
 
+/* A loss on other samples is not compared, nor is that of the step where the run goes on. */
+TEST_LIMIT(a_loss_of_other_samples, 120) {
+    const char *other = in_temp("other.txt"), *run = in_temp("run");
+    Text text = text_new(mem());
+    for (int i = 0; i < 400; i++) text_add(&text, "%d.", i * i);
+    write_text(other, text.s);
+    const char *const change[] = {arena_printf(mem(), "--eval_dataset_dir %s", other),
+                                  "--runner_config.eval_iters 3",
+                                  "--train_dataset.data_loader.split 6,4",
+                                  "--runner_config.batch_size 3"};
+    for (int i = 0; i < ARRAY_LEN(change); i++) {
+        const char *to = arena_printf(mem(), KEEPS_BEST "%s", change[i]);
+        remove_all(run);
+        train(1, KEEPS_BEST "--runner_config.max_steps 8");
+        train(1, to);
+        SAID_EXPECT("note: validation takes other samples than before");
+        SAID_EXPECT(
+            "note: the loss of the best checkpoint is of other validation samples");
+        EXPECT(has(RUN_BEST ".before-1", 8) && has(RUN_BEST, 12));
+        EXPECT(!strstr(said(), RUN_BEST "/step_00000008"));
+        train(1, to);
+        EXPECT(!strstr(said(), "other validation") && has(RUN_BEST, 12));
+        EXPECT(!strstr(said(), "other samples"));
+    }
+}
+
+TEST_LIMIT(a_loss_that_is_taken_more_often_is_of_the_same_samples, 120) {
+    train(1, KEEPS_BEST "--runner_config.max_steps 8");
+    train(1, KEEPS_BEST "--runner_config.eval_interval 2");
+    EXPECT(!strstr(said(), "other validation") && !strstr(said(), "other samples"));
+    EXPECT(!has(RUN_BEST ".before-1", 8));
+}
+
 static void lose_last_checkpoint(const char *run) {
     remove_all(path_join(mem(), run, RUN_CHECKPOINTS "/step_00000012"));
 }

@@ -151,6 +151,7 @@ TEST_LIMIT(validation_takes_the_same_samples_in_a_longer_run, 120) {
     static const int shape[][2] = {{4, 2}, {30, 2}, {40, 1}};
     for (int i = 0; i < ARRAY_LEN(shape); i++) {
         ranks_run(1, config, run, arena_printf(mem(), words, shape[i][0], shape[i][1]));
+        EXPECT(!strstr(said(), "validation takes other samples"));
     }
     const char *points = runs_points(run), *key = "\"valid_loss\": ";
     const char *first = strstr(points, key);
