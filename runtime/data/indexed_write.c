@@ -91,12 +91,15 @@ static void out_open(Arena *mem, Out *o, const char *prefix, const char *suffix)
     if (ftruncate(o->fd, 0) != 0) cannot(o, errno);
 }
 
-/* A file without a name in the same folder, so that it cannot be left over. */
+/* A file without a name in the same folder, so that it cannot be left over: it has one for an instant
+ * where the file system cannot make any other. */
 static void counts_open(IndexedWriter *w) {
     Out *o = &w->counts;
     char *path = arena_printf(w->mem, "%s.counts.XXXXXX", w->prefix);
     o->path = path;
     o->buffer = arena_alloc(w->mem, BUFFER_BYTES);
+    o->fd = open(path_folder(w->mem, path), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (o->fd >= 0) return;
     o->fd = mkostemp(path, O_CLOEXEC);
     if (o->fd < 0) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
     unlink(path);
