@@ -112,9 +112,8 @@ static const char page_head[] =
     "their own, which no strategy changes; gelu has the form with tanh, as Megatron-LM's "
     "fused\n"
     "one has; a warm-up of a part of the decay takes whole steps. The order of samples "
-    "in training is\n"
-    "that of Megatron-LM; validation takes the same ones each time "
-    "([data.md](data.md)).\n\n"
+    "is that of\n"
+    "Megatron-LM; validation takes the same ones each time ([data.md](data.md)).\n\n"
     "The file is read as any other ([keys.md](keys.md)): the names on the right are its "
     "keys.\n";
 

@@ -151,9 +151,20 @@ int64_t data_steps(const Config *cfg, const Data *train) {
     return MIN(MAX(data_samples(cfg, train) / train->batch, 1), most);
 }
 
-/* Samples to ask for; -1: what the epochs have. Validation takes the same ones each time, so it asks
- * for no more: Megatron-LM, which takes others each time, asks for those of all of them, and with
- * that their order would be another in a longer run. */
+/* Steps of training when they are not given: those of the train split. */
+static int64_t steps_of_train(const Config *cfg, const DataShape *shape) {
+    Arena *mem = arena_new();
+    DataShape s = *shape;
+    s.rows = s.step_rows;
+    Data *train = data_open_split(mem, cfg, SPLIT_TRAIN, &s);
+    int64_t steps = data_steps(cfg, train);
+    data_close(train);
+    arena_free(mem);
+    return steps;
+}
+
+/* Samples to ask for; -1: what the epochs have. For validation as many as Megatron-LM asks for, so
+ * that their order is the one that they have there. */
 static int64_t samples_wanted(const Config *cfg, DataSplit which,
                               const DataShape *shape) {
     int64_t given = samples_given(cfg, which), steps = shape->steps;
@@ -162,7 +173,13 @@ static int64_t samples_wanted(const Config *cfg, DataSplit which,
     if (cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET) return -1;
     if (which == SPLIT_TRAIN)
         return steps < 0 ? -1 : product(cfg, steps, shape->step_rows);
-    return product(cfg, cfg->runner_config_eval_iters, shape->step_rows);
+    int64_t rounds = 1, every = cfg->runner_config_eval_interval;
+    if (which == SPLIT_VALID && every) {
+        if (steps < 0) steps = steps_of_train(cfg, shape);
+        rounds = steps / every + 1;
+    }
+    return product(cfg, product(cfg, rounds, cfg->runner_config_eval_iters),
+                   shape->step_rows);
 }
 
 bool data_asks_for_ends(const Config *cfg) {

@@ -187,6 +187,11 @@ void train_say_changes(const Train *t, const Json *s) {
     if (hash[0] && strcmp(hash, t->config_hash)) say_config(t, s);
     compare_data(t, s);
     if (json_get(s, "validation") && t->valid_changed)
-        report_say(t, "note: validation takes other samples than before, so that its "
-                      "losses are not to be compared with those up to here");
+        report_say(t,
+                   "note: validation takes other samples than before, so that its "
+                   "losses are not to be compared with those up to here%s",
+                   t->job.cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET
+                       ? "; GPTDataset has the same ones in runs of any length with "
+                         "num_samples"
+                       : "");
 }

@@ -63,13 +63,13 @@ TEST(sizes_follow_from_the_steps) {
                                 make_pair());
     Config *cfg = config(loader, "eval_interval: 10\neval_iters: 3\nepochs: 2");
     EXPECT_INT(samples_of(cfg, SPLIT_TRAIN, 35), 70);
-    EXPECT_INT(samples_of(cfg, SPLIT_VALID, 35), 3 * 2); /* the same ones each time */
+    EXPECT_INT(samples_of(cfg, SPLIT_VALID, 35), (3 + 1) * 3 * 2);
     EXPECT_INT(samples_of(cfg, SPLIT_TEST, 35), 3 * 2);
     /* no steps: two epochs of 32 documents, (2 * 800 - 1) / 4 samples, 199 steps */
     DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
     Data *d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
     EXPECT(d->samples == 399 && data_steps(cfg, d) == 199);
-    EXPECT_INT(samples_of(cfg, SPLIT_VALID, -1), 3 * 2);
+    EXPECT_INT(samples_of(cfg, SPLIT_VALID, -1), (19 + 1) * 3 * 2);
     data_close(d);
     cfg = config(arena_printf(mem, "%s\n    num_samples: [50, 8]", loader), "");
     EXPECT_INT(samples_of(cfg, SPLIT_TRAIN, -1), 50);

@@ -142,9 +142,25 @@ TEST_LIMIT(larger_steps_go_as_far_as_their_samples, 120) {
     EXPECT_INT(runs_steps(run), 22);
 }
 
-/* Every time, and in a longer run that does it more often, the same ones. */
+/* A longer run, or one that does it more often, asks for more samples, in another order. */
+TEST_LIMIT(other_samples_of_validation_are_told, 120) {
+    const char *config = pair_data(""), *run = in_temp("run");
+    const char *words = "--train_dataset.data_loader.split 7,2,1 "
+                        "--runner_config.eval_iters 2 --train_steps %d "
+                        "--runner_config.eval_interval %d";
+    static const int shape[][2] = {{4, 2}, {30, 2}, {40, 1}};
+    for (int i = 0; i < ARRAY_LEN(shape); i++) {
+        ranks_run(1, config, run, arena_printf(mem(), words, shape[i][0], shape[i][1]));
+        if (i) SAID_EXPECT("note: validation takes other samples than before");
+    }
+    ranks_run(1, config, run, arena_printf(mem(), words, 40, 1));
+    EXPECT(!strstr(said(), "other samples"));
+}
+
+/* With num_samples the same ones. */
 TEST_LIMIT(validation_takes_the_same_samples_in_a_longer_run, 120) {
-    const char *config = pair_data(""), *run = in_temp("run"), *next;
+    const char *config = pair_data(", num_samples: [160, 16, 0]"), *next;
+    const char *run = in_temp("run");
     const char *words = "--train_dataset.data_loader.split 7,2,1 "
                         "--runner_config.eval_iters 2 --train_steps %d "
                         "--runner_config.eval_interval %d";
