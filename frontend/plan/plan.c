@@ -374,11 +374,15 @@ void plan_check_memory(const Plan *all) {
     if (!limit || p->memory.total_bytes <= limit - beside) return;
     if (beside >= limit)
         fail(EXIT_MEMORY,
-             "the process alone needs %.1f MB, without what is planned: more than "
-             "context.max_device_memory, %s\n"
-             "    hint: a larger context.max_device_memory%s",
-             (double)beside / 1e6, config_memory_limit(p->job->cfg),
-             p->job->cfg->profile ? ", or profile False" : "");
+             "the process alone needs %.1f MB, %.1f of them for batches that are read "
+             "ahead, and nothing is left of context.max_device_memory, %s, for the plan\n"
+             "    hint: a larger context.max_device_memory%s%s",
+             (double)beside / 1e6, (double)p->ahead_bytes / 1e6,
+             config_memory_limit(p->job->cfg),
+             p->job->cfg->profile ? ", profile False" : "",
+             p->ahead_bytes ? ", or a smaller train_dataset.prefetch_size, batch or "
+                              "sequence"
+                            : "");
     if (p->pipe) {
         snprintf(ranks, sizeof ranks, "on every rank of stage %d", p->stage);
         snprintf(fewer, sizeof fewer,

@@ -34,17 +34,17 @@ static float **gradient_sums(Arena *mem, const Func *f) {
 }
 
 /* In the file gradients are grad.NAME of their parameter, and its last elements final.NAME. */
-static void check_names(const Func *f) {
+static void check_names(Arena *mem, const Func *f) {
+    HfMap map = hf_map(mem, f);
     for (int k = 1; k < f->nret; k++)
-        for (int i = 0; i < f->narg; i++) {
+        for (int i = 0; i < map.n; i++) {
             const char *name = f->ret[k]->name, *dot = strchr(name, '.');
-            if (arg_role(f, i) != ARG_param || !dot || strcmp(dot + 1, f->arg[i]->name))
-                continue;
+            if (!dot || strcmp(dot + 1, map.t[i].name)) continue;
             if (!strncmp(name, "grad.", 5) || !strncmp(name, "final.", 6))
                 fail(EXIT_CONFIG,
                      "dump: the result %%%s of @%s has the name of what is written of "
-                     "parameter %%%s: give it another one",
-                     name, f->name, f->arg[i]->name);
+                     "parameter %s: give it another one",
+                     name, f->name, map.t[i].name);
         }
 }
 
@@ -61,7 +61,7 @@ void dump_plan(Train *t) {
     CompileOptions co = strategy_compile_options(t->job.cfg);
     int64_t samples = t->data->batch, batch = t->job.has_spec ? samples : t->job.batch;
     Module *m = job_build(&t->job, MODEL_TRAIN_LOGITS, batch);
-    check_names(model_entry(m));
+    check_names(t->mem, model_entry(m));
     t->results = results_new(t->mem, model_entry(m), 1, batch, samples);
     t->probe = program_make(t->mem, m, probe_passes, &o, &co);
     if (batch < samples) t->gradient = gradient_sums(t->mem, t->probe->entry);

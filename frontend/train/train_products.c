@@ -9,12 +9,13 @@
 
 enum { MOST_BYTES = 16 << 20 };
 
+/* One that was moved out of the way will have its name again (ckpt_give_back). */
 static bool has_checkpoint(const Train *t, const char *dir) {
     CkptEntry *entry;
     int n;
     if (ckpt_list(t->mem, dir, &entry, &n) != 0) return false;
     for (int i = 0; i < n; i++)
-        if (!entry[i].tmp) return true;
+        if (!entry[i].tmp || ends_with(entry[i].name, CKPT_OLD_TMP)) return true;
     return false;
 }
 

@@ -134,11 +134,21 @@ static Matches matches_of(const Module *m, const Annotation *a) {
     return all;
 }
 
+/* The name without the number that a dump tells values of one name apart by, if one has it; NULL. */
+static const char *without_number(const Module *m, const Annotation *a) {
+    const char *dot = strrchr(a->pattern, '.');
+    if (!dot || !dot[1] || dot[1 + strspn(dot + 1, "0123456789")]) return NULL;
+    Annotation all = *a;
+    all.pattern = arena_printf(m->mem, "%.*s", (int)(dot - a->pattern), a->pattern);
+    return matches_of(m, &all).n ? all.pattern : NULL;
+}
+
 static void refuse_unmatched(const Module *m, const Annotation *a) {
     Func *f = model_of(m);
     const char **names = NEW_ARRAY(m->mem, const char *, (size_t)f->narg + 1);
     for (int i = 0; i < f->narg; i++) names[i] = f->arg[i]->name;
-    const char *near = nearest_name(a->pattern, names, f->narg);
+    const char *near = without_number(m, a);
+    if (!near) near = nearest_name(a->pattern, names, f->narg);
     refuse(a, NULL, "nothing is called '%s'%s%s", a->pattern,
            near ? "; did you mean "
                 : "; values of a function are written function/value, and one "

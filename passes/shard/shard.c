@@ -274,6 +274,15 @@ static void *grown(Arena *mem, const void *items, int n, int room, size_t size) 
     return all;
 }
 
+/* By value id, which stays. */
+static void count_uses(Shard *s, FuncPlacements *p) {
+    const Func *f = p->f;
+    p->uses = NEW_ARRAY(s->mem, int, (size_t)f->nvalues + 1);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) p->uses[op->in[i]->id]++;
+    for (int i = 0; i < f->nret; i++) p->uses[f->ret[i]->id]++;
+}
+
 /* Ids after those that the function has, and room for them. */
 static void take_parts(Shard *s, FuncPlacements *p, Op *first, const Op *end) {
     Func *f = p->f;
@@ -286,6 +295,7 @@ static void take_parts(Shard *s, FuncPlacements *p, Op *first, const Op *end) {
     p->over = grown(s->mem, p->over, ops, f->nops, sizeof *p->over);
     for (Op *op = first; op != end; op = op->next)
         for (int i = 0; i < op->nout; i++) take_seed(s, p, op->out[i]);
+    count_uses(s, p);
 }
 
 static bool is_used(const Func *f, const Op *op) {

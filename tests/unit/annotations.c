@@ -110,6 +110,8 @@ TEST(an_entry_against_the_strategy_is_a_conflict_where_they_meet) {
     EXPECT_PART(refusal(mem, "\"layer/x=-\"", "dp 2 tp 2"),
                 "plan.yaml:6:19: error: parallel.shard, entry 1: '-' has 1 entry, but %x "
                 "of @layer has 3 dimensions");
+    EXPECT_PART(refusal(mem, "\"layer/norm.2=-,-,tp\"", "dp 2 tp 2"),
+                "nothing is called 'layer/norm.2'; did you mean layer/norm");
     EXPECT_PART(refusal(mem, "\"wte.weight\"", "dp 2"),
                 "plan.yaml:6:19: error: parallel.shard, entry 1: 'wte.weight' has no "
                 "placement\n");

@@ -329,7 +329,7 @@ TEST(a_result_with_the_name_of_a_gradient_is_not_dumped) {
                             in_temp("net.yaml"), in_temp("data10"), in_temp("other"),
                             in_temp("dump.safetensors")));
     SAID_EXPECT("dump: the result %grad.w of @net has the name of what is written of "
-                "parameter %w");
+                "parameter w");
 }
 
 /* What fills a batch up are samples again: a label that is an index too stays one, and what a
