@@ -35,8 +35,8 @@ void launch_rank_start(void);
  * there. */
 void launch_redirect_output(const char *logs, int rank, int fd);
 
-/* All ranks are about to end with this code, which is not 0, by themselves; rank 0, which calls
- * this, has said why at the terminal: no rank is blamed. */
+/* All ranks are about to end with this code by themselves; rank 0, which calls this, has said why at
+ * the terminal, where it is not 0: no rank is blamed. */
 void launch_say_end(int code);
 
 /* Columns of the terminal that stdout is: 0: it is none, though mpirun may have put one

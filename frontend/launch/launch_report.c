@@ -31,7 +31,8 @@ struct LaunchReport {
     size_t n;
     Failure failure[MAX_FAILURES];
     int nfailure;
-    int ends;              /* with what all ranks end together; 0: nobody has said so */
+    bool said;             /* rank 0 has said that all ranks end together */
+    int ends;              /* with what */
     int started;           /* ranks that have come as far as to say so */
     int here;              /* those of them that are on this machine */
     bool losing;           /* mpirun has said that a daemon went away */
@@ -62,12 +63,12 @@ bool launch_report_all_here(const LaunchReport *r) {
 }
 
 bool launch_report_ends(const LaunchReport *r) {
-    return !r->program && r->ends;
+    return !r->program && r->said;
 }
 
-/* Why all end is known: what else is said, by mpirun above all, is no news. */
+/* Why all end early is known: what else is said, by mpirun above all, is no news. */
 static bool knows_why(const LaunchReport *r) {
-    return launch_report_fatal(r) || launch_report_ends(r);
+    return launch_report_fatal(r) || (launch_report_ends(r) && r->ends);
 }
 
 /* ---- lines ---- */
@@ -116,10 +117,12 @@ static void read_report(LaunchReport *r, const char *text, size_t n) {
     if (json_get(v, "pid")) {
         r->started++;
         r->here += !strcmp(json_get_string(v, "host", ""), r->host);
-    } else if (ends)
-        r->ends = (int)json_i64(ends, 1, 255);
-    else
+    } else if (ends) {
+        r->ends = (int)json_i64(ends, 0, 255);
+        r->said = true;
+    } else {
         take_failure(r, rank, v);
+    }
     arena_free(scratch);
 }
 

@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 /* Seconds: mpirun's time to end all ranks once one has failed or a second signal came, and
- * to end itself once they have; what a run may take to save at its timeout, what orphans of
+ * to end itself once rank 0 has said that they do; to end itself once no rank is left, of
+ * which nobody has said anything; what a run may take to save at its timeout, what orphans of
  * a dead mpirun get, and the silence after which an unfinished line is shown. */
-static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
-                    together_seconds = 1, idle_seconds = 0.3;
+static const double end_seconds = 5, gone_seconds = 20, save_seconds = 60,
+                    orphan_seconds = 1, together_seconds = 1, idle_seconds = 0.3;
 enum { POLL_MS = 100, SESSION_BYTES = 256 << 10 };
 
 typedef struct Run {
@@ -278,7 +279,8 @@ static void look_at_clock(Run *r) {
         r->timeout_at = r->stops ? INFINITY : now + save_seconds;
         pass_signal(r, SIGTERM);
     }
-    if (now > fmin(r->kill_at, r->needed_at + end_seconds)) kill_children();
+    double left = launch_report_ends(r->report) ? end_seconds : gone_seconds;
+    if (now > fmin(r->kill_at, r->needed_at + left)) kill_children();
 }
 
 /* Until mpirun, all ranks and their words are at an end. */

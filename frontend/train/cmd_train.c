@@ -6,7 +6,6 @@
 #include "runtime/comm/watch.h"
 #include "runtime/core/stop_signal.h"
 #include "runtime/store/ckpt_files.h"
-#include <errno.h>
 #include <unistd.h>
 
 static void open_metrics(Train *t) {
@@ -54,17 +53,11 @@ static int finish(Train *t) {
     return EXIT_CHECKPOINT;
 }
 
-/* What a save of this step that was killed behind giving it its name has not come to. */
-static void end_save(const Train *t, const char *folder, int64_t step, int keep,
-                     int64_t spare) {
-    const char *name;
+static void mend_latest(const Train *t, const char *folder, int64_t step) {
     int error = ckpt_mend_latest(t->mem, folder, step);
     if (error)
         report_say(t, "WARNING: cannot write %s/" CKPT_LATEST ": %s", folder,
                    strerror(error));
-    error = ckpt_delete_older(t->mem, folder, step, keep, spare, &name);
-    if (error && error != ENOENT)
-        report_say(t, "WARNING: cannot delete %s/%s: %s", folder, name, strerror(error));
 }
 
 /* From here on what is in the folder is of this run. */
@@ -77,8 +70,8 @@ static void take_folder(Train *t) {
     aside_move_others(t);
     best_start(t);
     if (comm_rank() == 0) {
-        end_save(t, t->ckpt_dir, t->step, t->keep, t->good_step);
-        end_save(t, best, ckpt_newest(t->mem, best), 1, -1);
+        mend_latest(t, t->ckpt_dir, t->step);
+        mend_latest(t, best, ckpt_newest(t->mem, best));
     }
     train_state_own(t);
     report_keep(t);
@@ -122,7 +115,7 @@ int cmd_train(int argc, char **argv) {
     if (t.log) fclose(t.log);
     aside_unlock_checkpoints(&t);
     if (t.lock_fd >= 0) close(t.lock_fd);
-    if (code && comm_rank() == 0) launch_say_end(code);
+    if (comm_rank() == 0) launch_say_end(code);
     arena_free(t.mem);
     comm_end();
     watch_stop();

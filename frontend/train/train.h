@@ -81,7 +81,6 @@ typedef struct Train {
     bool overflow;      /* the last step was skipped, and the loss scale may mend that */
     int64_t saved_step; /* newest checkpoint of this run; -1: none */
     int64_t good_step;  /* of the checkpoint to go back to (train_loop.c); -1: none */
-    int keep;           /* checkpoints, as the loaded one was saved; 0: all */
     int64_t updated_step; /* the last that was an update; 0: none */
     double best_loss;     /* of the best checkpoint; INFINITY: none */
     double first_loss;    /* of the first update of the run; NAN: none yet */

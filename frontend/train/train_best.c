@@ -25,10 +25,9 @@ static const Json *state_at(const Train *t, int64_t step) {
 
 /* Is its loss of other samples, when it is to be compared? */
 static bool is_of_others(const Train *t, const Json *state) {
-    if (!t->job.cfg->checkpoint_save_best || !state || !train_other_validation(t, state))
-        return false;
-    report_say(t, "note: the loss of the best checkpoint is of other validation samples, "
-                  "or does not say of which");
+    bool compared = t->job.cfg->checkpoint_save_best && t->step < t->steps;
+    if (!compared || !state || !train_other_validation(t, state)) return false;
+    report_say(t, "note: the loss of the best checkpoint is of other validation samples");
     return true;
 }
 

@@ -173,7 +173,7 @@ static void compare_data(const Train *t, const Json *s) {
 
 bool train_other_validation(const Train *t, const Json *s) {
     const char *was = json_get_string(s, "validation", "");
-    return t->valid_print[0] && strcmp(was, t->valid_print) != 0;
+    return was[0] && t->valid_print[0] && strcmp(was, t->valid_print) != 0;
 }
 
 void train_say_changes(const Train *t, const Json *s) {
@@ -186,7 +186,7 @@ void train_say_changes(const Train *t, const Json *s) {
                    (long long)threads, t->threads);
     if (hash[0] && strcmp(hash, t->config_hash)) say_config(t, s);
     compare_data(t, s);
-    if (json_get(s, "validation") && t->valid_changed)
+    if (t->valid_changed)
         report_say(t,
                    "note: validation takes other samples than before, so that its "
                    "losses are not to be compared with those up to here%s",

@@ -127,11 +127,16 @@ static void add_hash(const Data *d, int64_t step, const char *name, const void *
     text_add(out, "%s: batch %lld is %s\n", name, (long long)step, hex);
 }
 
-static void add_batch(const Data *d, int64_t step, DataBatch *b, Text *out) {
+static void add_numbers(const Data *d, int64_t step, const char *name, DataBatch *b,
+                        Text *out) {
     data_batch(d, step, b);
-    add_hash(d, step, d->path, b->tokens, d->seq, out);
+    add_hash(d, step, name, b->tokens, d->seq, out);
     for (int c = 0; c < d->ncolumns; c++)
         add_hash(d, step, d->column[c].name, b->column[c], d->column[c].count, out);
+}
+
+static void add_batch(const Data *d, int64_t step, DataBatch *b, Text *out) {
+    add_numbers(d, step, d->path, b, out);
 }
 
 /* One that training could not have either, for a token outside of the vocabulary, say, is what
@@ -207,9 +212,16 @@ void data_fingerprint(const Data *d, char hex[HASH_HEX_BYTES]) {
     arena_free(mem);
 }
 
+/* Wherever the file is. */
 static void add_batch_and_labels(const Data *d, int64_t step, DataBatch *b, Text *out) {
-    add_batch_or_why(d, step, b, out);
+    Catch c;
+    if (!CATCH(c)) {
+        text_add(out, "batch %lld cannot be had\n", (long long)step);
+        return;
+    }
+    add_numbers(d, step, "tokens", b, out);
     add_hash(d, step, "labels", b->labels, d->seq, out);
+    catch_end(&c);
 }
 
 void data_fingerprint_first(const Data *d, int64_t batches, char hex[HASH_HEX_BYTES]) {

@@ -42,7 +42,6 @@ static char *state_json(const Train *t, Arena *mem, double valid_loss) {
              (long long)t->good_step, (long long)t->updated_step);
     if (t->began_step >= 0)
         text_add(&s, ",\"began_step\":%lld", (long long)t->began_step);
-    text_add(&s, ",\"keep\":%lld", (long long)t->job.cfg->checkpoint_keep_checkpoint_max);
     if (t->valid_print[0]) text_add(&s, ",\"validation\":\"%s\"", t->valid_print);
     if (isfinite(valid_loss)) text_add(&s, ",\"valid_loss\":%.17g", valid_loss);
     if (isfinite(t->first_loss)) text_add(&s, ",\"first_loss\":%.17g", t->first_loss);
@@ -236,7 +235,6 @@ static void restore_counts(Train *t, const Json *s) {
                      t->skipped == t->step ? 0 : t->step - t->skipped_in_a_row);
     if (most && t->skipped_in_a_row >= most) t->skipped_in_a_row = 0;
     t->good_step = json_get_i64(s, "good_checkpoint", -1, t->step, -1);
-    t->keep = (int)json_get_i64(s, "keep", 0, INT32_MAX, 0);
     t->first_loss = json_get_f64(s, "first_loss", NAN);
     restore_loss_scale(t, s);
 }

@@ -74,11 +74,6 @@ void ckpt_give_back(Arena *mem, const char *dir);
 /* Deletes the .tmp folders in dir that nobody writes: for who has locked dir, to write there. */
 void ckpt_remove_leftovers(Arena *mem, const char *dir);
 
-/* Deletes all up to `step` but the newest `keep` intact ones (0: all stay) and that of step `spare`
- * (-1: none). 0 or errno, of the one of that name, or of the folder. */
-int ckpt_delete_older(Arena *mem, const char *dir, int64_t step, int keep, int64_t spare,
-                      const char **name);
-
 /* One process acts as all ranks, for tests: what[rank] is what each saves. */
 int ckpt_save_ranks(const char *dir, const CkptSave *what, int ranks, char *why,
                     size_t why_size);

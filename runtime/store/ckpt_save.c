@@ -308,55 +308,45 @@ static int point_latest(Save *s) {
 }
 
 /* Renamed first, so that a half-deleted checkpoint never looks like one. */
-static int delete_one(int dir_fd, const char *name) {
+static int delete_one(Save *s, const char *name) {
     char tmp[CKPT_NAME_BYTES + 4];
     snprintf(tmp, sizeof tmp, "%s.tmp", name);
-    int error = ckpt_remove(dir_fd, tmp);
-    if (error && error != ENOENT) return error;
-    if (renameat(dir_fd, name, dir_fd, tmp) != 0) return errno;
+    int error = ckpt_remove(s->dir_fd, tmp);
+    if (error && error != ENOENT) return give_up(s, error, "delete", tmp);
+    if (renameat(s->dir_fd, name, s->dir_fd, tmp) != 0)
+        return give_up(s, errno, "delete", name);
     ckpt_reach("delete");
-    return ckpt_remove(dir_fd, tmp);
+    error = ckpt_remove(s->dir_fd, tmp);
+    return error ? give_up(s, error, "delete", tmp) : 0;
 }
 
 /* One that cannot be read for the moment does not count: nothing is deleted in its favour. */
-static bool is_intact(Arena *mem, const char *dir, const char *name) {
+static bool is_intact(Save *s, const char *name) {
     Manifest m;
     Catch c;
     if (!CATCH(c)) return false;
-    bool intact = !manifest_read(mem, path_join(mem, dir, name), &m);
+    bool intact = !manifest_read(s->mem, path_join(s->mem, s->dir, name), &m);
     catch_end(&c);
     return intact;
 }
 
 /* Damaged ones do not count towards `keep`; steps after this one are not touched. */
-int ckpt_delete_older(Arena *mem, const char *dir, int64_t step, int keep, int64_t spare,
-                      const char **name) {
+static int delete_older(Save *s) {
     CkptEntry *e;
     int n, intact = 0;
-    *name = "";
-    if (!keep) return 0;
-    int error = ckpt_list(mem, dir, &e, &n);
-    if (error) return error;
-    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd < 0) return errno;
+    if (!s->what->keep) return 0;
+    int error = ckpt_list(s->mem, s->dir, &e, &n);
+    if (error) return give_up(s, error, "list", "");
     for (int i = 0; i < n; i++) {
-        if (e[i].tmp || e[i].step > step) continue;
-        if (intact < keep) {
-            intact += e[i].step == step || is_intact(mem, dir, e[i].name);
+        if (e[i].tmp || e[i].step > s->manifest.step) continue;
+        if (intact < s->what->keep) {
+            intact += e[i].step == s->manifest.step || is_intact(s, e[i].name);
             continue;
         }
-        int failed = e[i].step == spare ? 0 : delete_one(dir_fd, e[i].name);
-        if (failed && !error) error = failed, *name = e[i].name;
+        int failed = e[i].step == s->what->spare ? 0 : delete_one(s, e[i].name);
+        if (failed && !error) error = failed;
     }
-    close(dir_fd);
     return error;
-}
-
-static int delete_older(Save *s) {
-    const char *name;
-    int error = ckpt_delete_older(s->mem, s->dir, s->manifest.step, s->what->keep,
-                                  s->what->spare, &name);
-    return error ? give_up(s, error, "delete", name) : 0;
 }
 
 /* The whole. */

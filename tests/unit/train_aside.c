@@ -109,33 +109,6 @@ TEST_LIMIT(the_newest_is_moved_last, 120) {
                    "step_00000002 step_00000004 step_00000006 ");
 }
 
-/* Of a save that was killed before it deleted what is one too many; no others are. */
-TEST_LIMIT(what_is_one_too_many_goes_at_a_start, 120) {
-    static const char validates[] =
-        "--train_dataset.data_loader.split 8,2 --eval_interval 2 --eval_iters 1 "
-        "--lr_schedule.learning_rate 1e-2 --callbacks.CheckpointMonitor.save_best True";
-    const char *run = six_steps("run", validates);
-    const char *copy = in_temp("copy"), *config = runs_small_config(8, 2);
-    EXPECT_INT(system(arena_printf(mem(), "cp -r %s %s", run, copy)), 0);
-    RUN_EXPECT(0, runs_words(config, run, validates));
-    EXPECT(!has(run, "ckpt", 2) && has(run, RUN_BEST, 8));
-    EXPECT_INT(system(arena_printf(mem(),
-                                   "cp -r %s/ckpt/step_00000002 %s/ckpt && "
-                                   "cp -r %s/best/step_00000006 %s/best",
-                                   copy, run, copy, run)),
-               0);
-    for (int i = 0; i < 2; i++) {
-        RUN_EXPECT(0, runs_words(config, run,
-                                 arena_printf(mem(), "%s %s", validates,
-                                              i ? "--callbacks.CheckpointMonitor."
-                                                  "keep_checkpoint_max 1"
-                                                : "")));
-        SAID_EXPECT("all 8 steps are done already");
-        EXPECT(!has(run, "ckpt", 2) && has(run, "ckpt", 4) && has(run, "ckpt", 6));
-        EXPECT(!has(run, RUN_BEST, 6) && has(run, RUN_BEST, 8));
-    }
-}
-
 /* Of a save that was killed between the folder's name and `latest`, with and without steps to do. */
 TEST_LIMIT(latest_is_mended_at_a_start, 120) {
     static const char validates[] =

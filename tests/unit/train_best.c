@@ -91,6 +91,24 @@ TEST_LIMIT(a_loss_of_other_samples, 120) {
     }
 }
 
+/* Wherever they lie; and a run that is done keeps its best. */
+TEST_LIMIT(the_same_samples_under_another_name, 120) {
+    const char *other = in_temp("other.txt"), *run = in_temp("run");
+    Text text = text_new(mem());
+    for (int i = 0; i < 400; i++) text_add(&text, "%d.", i * i);
+    write_text(other, text.s);
+    const char *keeps = KEEPS_BEST "--eval_dataset_dir %s %s";
+    train(1, arena_printf(mem(), keeps, other, "--runner_config.max_steps 8"));
+    const char *again = arena_printf(mem(), "%s/../%s/other.txt", temp_dir(),
+                                     strrchr(temp_dir(), '/') + 1);
+    train(1, arena_printf(mem(), keeps, again, ""));
+    EXPECT(!strstr(said(), "other validation") && !strstr(said(), "other samples"));
+    train(1, arena_printf(mem(), keeps, again, "--runner_config.eval_iters 3"));
+    SAID_EXPECT("note: validation takes other samples than before");
+    EXPECT(file_exists(path_join(mem(), run, RUN_BEST "/latest")));
+    EXPECT(!file_exists(path_join(mem(), run, RUN_BEST ".before-1")));
+}
+
 TEST_LIMIT(a_loss_that_is_taken_more_often_is_of_the_same_samples, 120) {
     train(1, KEEPS_BEST "--runner_config.max_steps 8");
     train(1, KEEPS_BEST "--runner_config.eval_interval 2");
