@@ -229,7 +229,8 @@ static void take_lengths(const Options *o, Config *cfg) {
     }
 }
 
-/* Products are of f32, whatever the model was trained in, where no flag says otherwise. */
+/* Products are of f32, whatever the model was trained in, where no flag says otherwise. A module
+ * of its own has its types written in it. */
 static void leave_type_of_training(Config *cfg) {
     static const char *const off[][2] = {
         {"model.model_config.compute_dtype", "float32"},
@@ -256,7 +257,7 @@ static const Config *load_config(Arena *mem, const Options *o, const Source *s) 
     bool named = s->config && !strcmp(s->config, o->word[0]);
     Loading l = {mem, o, comm_max_i64(named), NULL};
     agree_look(look_at_config, &l);
-    if (l.named) leave_type_of_training(l.cfg);
+    if (l.named && !l.cfg->model_file[0]) leave_type_of_training(l.cfg);
     if (comm_rank() != 0) return l.cfg;
     put_flags_first(l.cfg);
     if (s->config && !named) take_choices(mem, l.cfg, s->config);

@@ -214,6 +214,26 @@ TEST_LIMIT(results_come_back_by_predict, 120) {
     EXPECT(right > SAMPLES / 2);
 }
 
+/* That of the training, which names the run by a flag, and the run's own. */
+static void predict_of_configurations(const char *data, const char *run) {
+    static const char *const more[] = {"", " --seed 3",
+                                       " --model.model_config.compute_dtype bfloat16"};
+    const char *word[] = {config_of(&examples[1]), path_join(mem(), run, "config.yaml")};
+    const char *line = "predict %s --output_dir %s --data %s%s";
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s", run, data));
+    const char *want = arena_strdup(mem(), strstr(said(), "{\"sample\": 0,"));
+    for (int i = 0; i < ARRAY_LEN(word); i++)
+        for (int k = 0; k < ARRAY_LEN(more); k++) {
+            bool typed = k == 2;
+            RUN_EXPECT(typed ? EXIT_CONFIG : 0,
+                       arena_printf(mem(), line, word[i], run, data, more[k]));
+            if (typed)
+                SAID_EXPECT("is given together with model.file");
+            else
+                EXPECT_STR(strstr(said(), "{\"sample\": 0,"), want);
+        }
+}
+
 TEST_LIMIT(predict_prints_a_line_a_sample, 60) {
     const char *data = make_classes(), *run = in_temp("run");
     ranks_run(1, config_of(&examples[1]), run, words_of(data, 2, ""));
@@ -228,6 +248,7 @@ TEST_LIMIT(predict_prints_a_line_a_sample, 60) {
     SAID_EXPECT("give its samples, --data PATH");
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "predict %s --prompt x", run));
     SAID_EXPECT("no options of texts");
+    predict_of_configurations(data, run);
     RUN_EXPECT(EXIT_CHECKPOINT,
                arena_printf(mem(), "convert --to hf %s %s", run, in_temp("hf")));
     SAID_EXPECT("model.file");
