@@ -208,10 +208,8 @@ void config_set_flag(Config *cfg, const char *path, const char *value) {
     set_flags(cfg, 1, &flag);
 }
 
-void config_set_option(Config *cfg, const char *path, const char *value,
-                       const char *option) {
+void config_set_from(Config *cfg, const char *path, const char *value, SourcePos at) {
     Arena *mem = cfg->state->mem;
-    char *flag[] = {config_flag_from(mem, (SourcePos){.file = option}),
-                    arena_printf(mem, "--%s=%s", path, value)};
+    char *flag[] = {config_flag_from(mem, at), arena_printf(mem, "--%s=%s", path, value)};
     set_flags(cfg, ARRAY_LEN(flag), flag);
 }

@@ -57,9 +57,9 @@ Config *config_parse(Arena *a, const char *name, const char *text, size_t n);
 
 /* Sets one key as a flag would and derives and checks everything again. */
 void config_set_flag(Config *cfg, const char *path, const char *value);
-/* The same for what an option of a command says: messages about the value quote no key. */
-void config_set_option(Config *cfg, const char *path, const char *value,
-                       const char *option);
+/* The same for what is written elsewhere, in a file or in an option of a command (`at.file`, without
+ * a line): messages about the value say where, and it is of no flag. */
+void config_set_from(Config *cfg, const char *path, const char *value, SourcePos at);
 
 /* Where the value that applies was written; line 0 and file "default" when nowhere. Both
  * take a path of the table or an alias; an unknown path is our bug. */

@@ -195,7 +195,8 @@ static void take_choices(Arena *mem, Config *cfg, const char *path) {
     const Config *run = config_load(mem, path, 0, NULL);
     for (int i = 0; i < ARRAY_LEN(keys); i++)
         if (config_given(run, keys[i]) && !config_given(cfg, keys[i]))
-            config_set_flag(cfg, keys[i], config_value(run, mem, keys[i]));
+            config_set_from(cfg, keys[i], config_value(run, mem, keys[i]),
+                            config_where(run, keys[i]));
 }
 
 /* What a flag says goes before what a configuration says of the same thing in other words. */

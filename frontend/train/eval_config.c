@@ -136,8 +136,8 @@ static void set_data(const Eval *e, const Options *o, Config *cfg) {
     if (!by_flag(o, LOADER "type")) config_set_flag(cfg, LOADER "type", e->data_type);
     if (path_by_flag(o))
         fail(EXIT_CONFIG, "--data and a key of the data's path: keep one of the two");
-    config_set_option(cfg, listed ? LOADER "data_path" : LOADER "dataset_dir",
-                      e->data_path, "--data");
+    config_set_from(cfg, listed ? LOADER "data_path" : LOADER "dataset_dir", e->data_path,
+                    (SourcePos){.file = "--data"});
 }
 
 /* Lines of JSON for a model of bytes. What fills a line up is behind its text and does not

@@ -224,3 +224,32 @@ TEST(a_length_that_does_not_count) {
     worked();
     EXPECT(!strstr(message, "no effect"));
 }
+
+/* What the configuration of a run says is no flag. */
+TEST(lengths_of_a_run_are_no_flags) {
+    static char *const of[] = {"--max_new_tokens=5", "--min_new_tokens=3",
+                               "--model.model_config.max_new_tokens=5", "--greedy"};
+    char *dir = temp("run"), *config = temp("run/config.yaml");
+    EXPECT_INT(dir_make(dir), 0);
+    CONVERT("--to", "stator", golden("llama_tiny"), temp("run/ckpt"));
+    worked();
+    char *folder[] = {dir, temp("run/ckpt"), config};
+    write_text(config, arena_printf(arena_new(),
+                                    "output_dir: %s\nmodel:\n  model_config:\n"
+                                    "    {max_decode_length: 12, min_length: 4}\n",
+                                    dir));
+    for (int i = 0; i < ARRAY_LEN(folder); i++) {
+        for (int k = 0; k < ARRAY_LEN(of); k++) {
+            PREDICT(folder[i], "--tokens", "--prompt_tokens=1,2", of[k]);
+            worked();
+            EXPECT(!strstr(message, "note: "));
+        }
+        PREDICT(folder[i], "--prompt_tokens=1,2", of[0], of[1], "--min_length=4");
+        worked();
+        EXPECT_PART(message, "min_length has no effect");
+        EXPECT(!strstr(message, "max_decode_length"));
+    }
+    write_text(config, "model:\n  model_config:\n    {do_sample: True, top_p: 7}\n");
+    PREDICT(dir, "--prompt_tokens=1,2");
+    refused(EXIT_CONFIG, "run/config.yaml:3:");
+}
