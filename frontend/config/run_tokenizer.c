@@ -6,6 +6,31 @@
 #include "runtime/store/ckpt_files.h"
 
 #define TOKENIZER_JSON "tokenizer.json"
+#define LOADER         "train_dataset.data_loader."
+
+const char *const tokenizer_keys[TOKENIZER_KEYS] = {
+    LOADER "tokenizer_file", LOADER "vocab_file", LOADER "merge_file"};
+
+const char *tokenizer_key_file(const Config *cfg, int key) {
+    const char *file = config_written(cfg, tokenizer_keys[key]);
+    return file && file[0] ? file : NULL;
+}
+
+const char *tokenizer_key_said(const Config *cfg, const char *message) {
+    for (int i = 0; i < TOKENIZER_KEYS; i++) {
+        const char *file = tokenizer_key_file(cfg, i);
+        if (file && strstr(message, file)) return tokenizer_keys[i];
+    }
+    return NULL;
+}
+
+const char *tokenizer_key_gone(const Config *cfg) {
+    for (int i = 0; i < TOKENIZER_KEYS; i++) {
+        const char *file = tokenizer_key_file(cfg, i);
+        if (file && !file_exists(file)) return tokenizer_keys[i];
+    }
+    return NULL;
+}
 
 bool run_tokenizer_found(const TokenizerSpec *s) {
     return s->vocab_file || s->merge_file || s->tokenizer_file;

@@ -5,6 +5,8 @@
 #include "frontend/config/config.h"
 #include "runtime/text/tokenizer.h"
 
+enum { TOKENIZER_KEYS = 3 };
+
 /* The tokenizer that the keys name; a field that they leave out is NULL. */
 TokenizerSpec tokenizer_of_keys(const Config *cfg);
 /* The same; else of the one beside the data
@@ -14,6 +16,12 @@ TokenizerSpec tokenizer_of_keys(const Config *cfg);
 TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg);
 /* Does the spec name files, so that tokens are no bytes? */
 bool run_tokenizer_found(const TokenizerSpec *s);
+/* The keys of its files; what one names; of them all the first whose file a message names, or is
+ * not there. NULL: none. */
+extern const char *const tokenizer_keys[TOKENIZER_KEYS];
+const char *tokenizer_key_file(const Config *cfg, int key);
+const char *tokenizer_key_said(const Config *cfg, const char *message);
+const char *tokenizer_key_gone(const Config *cfg);
 /* Does it say that tokens are bytes? */
 bool tokenizer_is_bytes(const TokenizerSpec *s);
 

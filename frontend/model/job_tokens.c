@@ -33,28 +33,11 @@ static void check_bytes(const Job *j, Vocabulary *vocabulary) {
         (long long)vocab);
 }
 
-static const char *const tokenizer_keys[] = {LOADER "tokenizer_file", LOADER "vocab_file",
-                                             LOADER "merge_file"};
-
-/* "": it is not given. */
-static const char *tokenizer_file_of(const Job *j, int key) {
-    return config_value(j->cfg, j->mem, tokenizer_keys[key]);
-}
-
-/* The key of the file that could not be read; NULL: no key says it. */
-static const char *key_of_failure(const Job *j, const char *message) {
-    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++) {
-        const char *file = tokenizer_file_of(j, i);
-        if (file[0] && strstr(message, file)) return tokenizer_keys[i];
-    }
-    return NULL;
-}
-
 /* Flags with which there is no tokenizer. */
 static const char *without_tokenizer(const Job *j) {
     Text t = text_new(j->mem);
-    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
-        if (tokenizer_file_of(j, i)[0])
+    for (int i = 0; i < TOKENIZER_KEYS; i++)
+        if (tokenizer_key_file(j->cfg, i))
             text_add(&t, "%s--%s null", t.n ? " " : "", tokenizer_keys[i]);
     return t.s;
 }
@@ -62,7 +45,7 @@ static const char *without_tokenizer(const Job *j) {
 /* Where it is needed: a failure inside of a file has a place of its own. */
 static _Noreturn void refuse_tokenizer(const Job *j, const Catch *c, bool text) {
     const char *said = arena_strdup(j->mem, catch_text(c));
-    const char *key = c->at.file ? NULL : key_of_failure(j, said);
+    const char *key = c->at.file ? NULL : tokenizer_key_said(j->cfg, said);
     if (!key) fail_again(c->code, arena_strdup(j->mem, c->message));
     const char *hint = arena_printf(j->mem, "%s: data that are token numbers need none",
                                     without_tokenizer(j));
@@ -70,7 +53,7 @@ static _Noreturn void refuse_tokenizer(const Job *j, const Catch *c, bool text) 
 }
 
 static void note_no_tokenizer(const Job *j, const Catch *c, bool named) {
-    const char *key = named ? key_of_failure(j, c->message) : NULL, *place = "";
+    const char *key = named ? tokenizer_key_said(j->cfg, c->message) : NULL, *place = "";
     SourcePos at = key ? config_where(j->cfg, key) : (SourcePos){0};
     if (comm_rank() != 0) return;
     if (at.line) place = arena_printf(j->mem, "%s:%d: ", at.file, at.line);
@@ -82,8 +65,8 @@ static void note_no_tokenizer(const Job *j, const Catch *c, bool named) {
 }
 
 static bool names_tokenizer(const Job *j) {
-    for (int i = 0; i < ARRAY_LEN(tokenizer_keys); i++)
-        if (tokenizer_file_of(j, i)[0]) return true;
+    for (int i = 0; i < TOKENIZER_KEYS; i++)
+        if (tokenizer_key_file(j->cfg, i)) return true;
     return false;
 }
 

@@ -2,6 +2,7 @@
 #include "frontend/model/source.h"
 #include "base/json.h"
 #include "frontend/config/commands.h"
+#include "frontend/config/config_state.h"
 #include "frontend/config/run_tokenizer.h"
 #include "runtime/comm/comm.h"
 #include "runtime/store/ckpt_files.h"
@@ -161,23 +162,72 @@ static void find_of_dir(Arena *mem, const char *dir, Source *s) {
     s->config = config_of_dir(mem, dir, s);
 }
 
-void source_take_keys(Source *s, const Config *cfg) {
+/* Is the configuration that of the run with the weights? Of a folder that it names for its
+ * checkpoints it is, where it lies in its own output_dir. */
+static bool is_of_run(Arena *mem, const Source *s, const Config *cfg) {
+    const char *dir = path_join(mem, s->path, s->kind == SOURCE_CHECKPOINT ? ".." : ".");
+    const char *run = path_join(mem, cfg->output_dir, RUN_CONFIG);
+    if (s->kind == SOURCE_HF) return false;
+    if (same_folder(run, s->config) && same_folder(dir, cfg->checkpoint_directory))
+        return true;
+    run = config_of_dir(mem, s->path, s);
+    return run && same_folder(run, s->config);
+}
+
+static bool named_by_flag(const Config *cfg) {
+    bool flag = config_by_flag(cfg, "train_dataset.data_loader.tokenizer_type");
+    for (int i = 0; i < TOKENIZER_KEYS; i++)
+        flag |= config_by_flag(cfg, tokenizer_keys[i]);
+    return flag;
+}
+
+static bool goes_by_copy(Arena *mem, Source *s, const Config *cfg) {
+    const char *gone = tokenizer_key_gone(cfg), *copy = s->tokenizer.tokenizer_file;
+    if (!run_tokenizer_found(&s->tokenizer) || named_by_flag(cfg)) return false;
+    if (is_of_run(mem, s, cfg)) return true;
+    if (!gone) return false;
+    SourcePos at = config_where(cfg, gone);
+    s->gone = arena_printf(mem,
+                           "note: %s:%d: %s %s is not there: takes %s, which is with "
+                           "the weights",
+                           at.file, at.line, gone, config_written(cfg, gone),
+                           copy ? copy : s->tokenizer.vocab_file);
+    return true;
+}
+
+void source_take_keys(Arena *mem, Source *s, const Config *cfg) {
     TokenizerSpec named = tokenizer_of_keys(cfg);
     bool files = run_tokenizer_found(&named);
     if (!files && !tokenizer_is_bytes(&named)) return;
+    if (files && goes_by_copy(mem, s, cfg)) return;
     s->tokenizer = named;
     s->bytes = !files;
+    s->words = cfg;
 }
 
-/* What the keys name goes before what lies with the weights, and that before what lies with the
- * data. */
+Tokenizer *source_tokenizer(Arena *mem, const Source *s) {
+    Catch c;
+    if (s->gone) say_aside("%s", s->gone);
+    if (!s->words) return tokenizer_open(mem, &s->tokenizer);
+    if (CATCH(c)) {
+        Tokenizer *t = tokenizer_open(mem, &s->tokenizer);
+        catch_end(&c);
+        return t;
+    }
+    const char *key = c.at.file ? NULL : tokenizer_key_said(s->words, c.message);
+    if (!key) catch_again(&c);
+    fail_at(c.code, config_where(s->words, key), "write where it is now", "%s: %s", key,
+            catch_text(&c));
+}
+
+/* What lies with the weights goes before what lies with the data. */
 static void find_tokenizer(Arena *mem, Source *s, const Config *cfg) {
     if (!s->bytes) s->tokenizer = tokenizer_of_folder(mem, s->path);
     s->bytes |= s->spec.vocab == 256 && !run_tokenizer_found(&s->tokenizer);
     if (!cfg) return;
+    source_take_keys(mem, s, cfg);
     if (!s->bytes && !run_tokenizer_found(&s->tokenizer))
         s->tokenizer = run_tokenizer(mem, cfg);
-    source_take_keys(s, cfg);
 }
 
 Source source_open(Arena *mem, const char *path, int nflags, char **flags) {

@@ -22,6 +22,8 @@ typedef struct Source {
                               train_dataset.data_loader.type; "": not known */
     const char *module; /* text of the module it was trained as (model.file); or NULL */
     TokenizerSpec tokenizer; /* that belongs to it; all NULL: none */
+    const Config *words;     /* whose keys name the tokenizer; NULL: it was found */
+    const char *gone;        /* a line on one that they name and that was not; or NULL */
     bool
         bytes; /* tokens are bytes: without a tokenizer, and a vocabulary of 256 or trained
                    on a text file */
@@ -38,14 +40,18 @@ int64_t source_first_token(const ModelSpec *m, const Tokenizer *t);
  * checkpoint is damaged. */
 Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 
-/* The tokenizer that the keys name, if they name one, becomes that of the source. */
-void source_take_keys(Source *s, const Config *cfg);
+/* The tokenizer that the keys name, if they name one, becomes that of the source. What a file says
+ * does not, where it is of the run that has the weights, and kept a copy, and where the files are
+ * gone and there is a copy. */
+void source_take_keys(Arena *mem, Source *s, const Config *cfg);
+/* Opens the tokenizer, which is known to be there; fails at the key that names it. */
+Tokenizer *source_tokenizer(Arena *mem, const Source *s);
 
 /* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
  * looks at its disk and tells the others what it found. */
 Source source_open_shared(Arena *mem, const char *path);
-/* The same with flags as source_open takes them. `config`, `data_type` and `tokenizer` are
- * rank 0's. */
+/* The same with flags as source_open takes them. `config`, `data_type` and what is of
+ * the tokenizer are rank 0's. */
 Source source_open_with(Arena *mem, const char *path, int nflags, char **flags);
 
 /* Is the folder one of Hugging Face, with weights and nothing to go on from? */

@@ -122,10 +122,9 @@ static void say_left_out(const Convert *c) {
 
 /* The tokenizer goes with the weights, and says where texts end if the model does not. */
 static void open_tokenizer(Convert *c) {
-    const TokenizerSpec *spec = &c->source.tokenizer;
     ModelSpec *s = &c->source.spec;
-    if (!run_tokenizer_found(spec)) return;
-    c->tokenizer = tokenizer_open(c->mem, spec);
+    if (!run_tokenizer_found(&c->source.tokenizer)) return;
+    c->tokenizer = source_tokenizer(c->mem, &c->source);
     int64_t bos = tokenizer_bos(c->tokenizer), eod = tokenizer_eod(c->tokenizer);
     if (!s->n_eos && eod >= 0 && eod < s->vocab) s->eos[s->n_eos++] = eod;
     if (s->bos_token < 0 && bos < s->vocab) s->bos_token = bos;

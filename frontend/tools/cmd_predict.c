@@ -14,6 +14,11 @@
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
 
+/* Is the first word a configuration, and not a folder that has one? */
+static bool is_named(const Options *o, const Source *s) {
+    return s->config && !strcmp(s->config, o->word[0]);
+}
+
 /* A key that does nothing here must not look as if it did. Unknown ones are left to the
  * configuration, which knows the nearest. */
 static void check_flags(Arena *mem, const Options *o, const Source *s) {
@@ -31,7 +36,6 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
                                         "train_dataset.data_loader.tokenizer_file",
                                         "train_dataset.data_loader.vocab_file",
                                         "train_dataset.data_loader.merge_file"};
-    bool of_config = s->config && !strcmp(s->config, o->word[0]);
     for (int i = 0; i < o->nflags; i++) {
         const char *path = o->flag[i] + 2;
         path = arena_strndup(mem, path, strcspn(path, "="));
@@ -40,7 +44,7 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
         const char *key = key_table[k].path;
         bool ok = !strncmp(key, "context.", 8);
         ok |= is_one_of(key, used, ARRAY_LEN(used));
-        ok |= of_config && is_one_of(key, finds, ARRAY_LEN(finds));
+        ok |= is_named(o, s) && is_one_of(key, finds, ARRAY_LEN(finds));
         ok |= !s->module && is_one_of(key, words, ARRAY_LEN(words));
         ok |= option_has_key(COMMAND_predict, key);
         ok |= !s->module && predict_strategy_key(key);
@@ -255,13 +259,12 @@ static void look_at_config(void *context) {
 
 /* Notes on a file were shown when it was trained with; those on flags are new. */
 static const Config *load_config(Arena *mem, const Options *o, const Source *s) {
-    bool named = s->config && !strcmp(s->config, o->word[0]);
-    Loading l = {mem, o, comm_max_i64(named), NULL};
+    Loading l = {mem, o, comm_max_i64(is_named(o, s)), NULL};
     agree_look(look_at_config, &l);
     if (l.named && !l.cfg->model_file[0]) leave_type_of_training(l.cfg);
     if (comm_rank() != 0) return l.cfg;
     put_flags_first(l.cfg);
-    if (s->config && !named) take_choices(mem, l.cfg, s->config);
+    if (s->config && !l.named) take_choices(mem, l.cfg, s->config);
     take_lengths(o, l.cfg);
     for (int i = 0; i < l.cfg->n_notes; i++)
         if (!strncmp(l.cfg->notes[i], "command line", 12))
@@ -438,7 +441,7 @@ int cmd_predict(int argc, char **argv) {
     Source s = source_open_with(mem, o->word[0], o->nflags, o->flag);
     if (comm_rank() == 0) check_flags(mem, o, &s);
     const Config *cfg = load_config(mem, o, &s);
-    if (comm_rank() == 0) source_take_keys(&s, cfg);
+    if (comm_rank() == 0 && !is_named(o, &s)) source_take_keys(mem, &s, cfg);
     refuse_ranks_of_module(&s);
     if (comm_rank() == 0) check_kind(o, &s);
     if (s.module)

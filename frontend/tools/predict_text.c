@@ -19,7 +19,7 @@ static const Tokenizer *open_tokenizer(Arena *mem, const Source *s, bool needed)
         catch_end(&c);
         return t;
     }
-    const Tokenizer *t = tokenizer_open(mem, &s->tokenizer);
+    const Tokenizer *t = source_tokenizer(mem, s);
     if (tokenizer_vocab(t) > s->spec.vocab)
         fail(EXIT_CONFIG,
              "the tokenizer %s has %lld ids, the model %s a vocabulary of %lld: they do "

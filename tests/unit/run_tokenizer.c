@@ -520,6 +520,15 @@ static char *texts_of(const char *source) {
                source);
 }
 
+/* Makes a file of another tokenizer at `path`. */
+static void replace(const char *path) {
+    say(0,
+        "printf 'and one two three and one, and one and one\\n%%.0s' 1 2 3 >other.txt && "
+        "$S tokenizer train --input other.txt --vocab-size 264 --output other && "
+        "cp other/tokenizer.json %s",
+        path);
+}
+
 /* Another tokenizer, none, or one beside the data alone: the folder of the weights has it or not. */
 TEST_LIMIT(keys_name_the_tokenizer_of_predict, 120) {
     static const char *const named[] = {
@@ -528,16 +537,13 @@ TEST_LIMIT(keys_name_the_tokenizer_of_predict, 120) {
         "hf --train_dataset.data_loader.vocab_file tok/vocab.json "
         "--train_dataset.data_loader.merge_file tok/merges.txt"};
     prepare("tok/tokenizer.json", 304);
-    say(0,
-        "$S train c.yaml && $S convert --to hf run hf && "
-        "printf 'and one two three and one, and one and one\\n%%.0s' 1 2 3 >other.txt && "
-        "$S tokenizer train --input other.txt --vocab-size 264 --output other && "
-        "sed 's/^output_dir.*/load_checkpoint: hf/' c.yaml >d.yaml && "
-        "sed /^processor/d d.yaml >n.yaml");
+    say(0, "$S train c.yaml && $S convert --to hf run hf && "
+           "sed 's/^output_dir.*/load_checkpoint: hf/' c.yaml >d.yaml && "
+           "sed /^processor/d d.yaml >n.yaml");
     char *want = texts_of("run");
     for (int other = 0; other < 2; other++) {
         say(0, "rm -f hf/tokenizer*");
-        if (other) say(0, "cp other/tokenizer.json hf");
+        if (other) replace("hf");
         for (int i = 0; i < ARRAY_LEN(named); i++) EXPECT_STR(texts_of(named[i]), want);
         say(0, "rm -rf out; $S convert --to hf d.yaml out && cmp tok/tokenizer.json "
                "out/tokenizer.json");
@@ -551,6 +557,63 @@ TEST_LIMIT(keys_name_the_tokenizer_of_predict, 120) {
         "mkdir p.tokenizer && cp tok/tokenizer.json p.tokenizer && "
         "sed -i 's/TextFile, dataset_dir: text.txt/GPTDataset, dataset_dir: p/' n.yaml");
     EXPECT_STR(texts_of("n.yaml"), want);
-    say(0, "rm -r tok");
-    EXPECT_PART(say(EXIT_DATA, "$S predict c.yaml one"), "tok/tokenizer.json");
+}
+
+/* The file that the keys name has become another, or has moved. */
+TEST_LIMIT(a_run_goes_by_its_copy, 120) {
+    static const char *const own[] = {"run/config.yaml", "./run/config.yaml",
+                                      "far/config.yaml"};
+    static const char *const flag[] = {"--tokenizer_file moved.json",
+                                       "--processor.tokenizer.tokenizer_file moved.json"};
+    static const char elsewhere[] =
+        "--output_dir far --callbacks.CheckpointMonitor.directory ck";
+    prepare("tok/tokenizer.json", 304);
+    say(0, "$S train c.yaml && $S train c.yaml %s && cp tok/tokenizer.json kept.json",
+        elsewhere);
+    char *want = texts_of("run"), *far = texts_of("far");
+    replace("tok/tokenizer.json");
+    EXPECT(strcmp(texts_of("c.yaml"), want) != 0);
+    say(0, "mv kept.json moved.json");
+    for (int gone = 0; gone < 2; gone++) {
+        if (gone) say(0, "rm -r tok");
+        for (int i = 0; i < ARRAY_LEN(own); i++) {
+            EXPECT_STR(texts_of(own[i]), i == 2 ? far : want);
+            char *said = say(0, "$S predict %s one", own[i]);
+            EXPECT(!strstr(said, "is not there"));
+            say(0,
+                "rm -rf out; $S convert --to hf %s out && cmp moved.json "
+                "out/tokenizer.json",
+                own[i]);
+        }
+    }
+    EXPECT_STR(texts_of("c.yaml"), want);
+    EXPECT_PART(say(0, "$S convert --to hf --force c.yaml out"),
+                "note: c.yaml:6: train_dataset.data_loader.tokenizer_file "
+                "tok/tokenizer.json is not there: takes run/ckpt/tokenizer.json");
+    say(0, "sed 's|tokenizer_file: .*}}|tokenizer_file: \"\", vocab_file: tok/v.json, "
+           "merges_file: tok/m.txt}}|' c.yaml >v.yaml");
+    EXPECT_PART(say(0, "$S convert --to hf --force v.yaml out && cmp moved.json "
+                       "out/tokenizer.json"),
+                "data_loader.vocab_file tok/v.json is not there: takes run/ckpt/");
+    for (int i = 0; i < ARRAY_LEN(flag); i++)
+        EXPECT_STR(texts_of(arena_printf(mem(), "run/config.yaml %s", flag[i])), want);
+    replace("moved.json");
+    for (int i = 0; i < ARRAY_LEN(flag); i++) {
+        char *with = arena_printf(mem(), "run/config.yaml %s", flag[i]);
+        EXPECT(strcmp(texts_of(with), want) != 0);
+    }
+    EXPECT_PART(say(EXIT_DATA, "$S predict run --tokenizer_file none.json one"),
+                "command line:1:18: error: train_dataset.data_loader.tokenizer_file: "
+                "cannot open none.json");
+    say(0, "rm run/tokenizer* run/ckpt/tokenizer*");
+    static const char *const command[] = {"predict c.yaml one",
+                                          "convert --to hf c.yaml d",
+                                          "convert --to stator run/config.yaml d"};
+    for (int i = 0; i < ARRAY_LEN(command); i++) {
+        char *said = say(EXIT_DATA, "$S %s", command[i]);
+        EXPECT_PART(said, "train_dataset.data_loader.tokenizer_file: cannot open "
+                          "tok/tokenizer.json: No such file");
+        EXPECT_PART(said, i < 2 ? "c.yaml:6:" : "run/config.yaml:");
+    }
+    say(0, "$S predict c.yaml --prompt_tokens 1,2 --tokens");
 }
