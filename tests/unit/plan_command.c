@@ -28,7 +28,8 @@ TEST(the_command_prints_and_then_refuses) {
     SAID_EXPECT("ranks     4 = dp 2 x tp 2");
     SAID_EXPECT("2 all_reduce");
     SAID_EXPECT("f32[4,256,1024:tp]");
-    SAID_EXPECT("nothing is left of context.max_device_memory, 20MB (21.0 MB in steps of 1000)");
+    SAID_EXPECT(
+        "nothing is left of context.max_device_memory, 20MB (21.0 MB in steps of 1000)");
     SAID_EXPECT("\n  process        48.0 MB besides: libraries, MPI");
     RUN_EXPECT(0, arena_printf(mem(), "plan %s", config_file()));
     EXPECT(!strstr(said(), "besides"));
