@@ -245,7 +245,7 @@ void valid_end(Train *t);
 /* train_best.c: t->best_loss of the checkpoint that is there when the run starts; saves another when
  * the loss of this step is lower. One of a step after the first here is moved aside, whatever this
  * run saves, unless the run will make that step again; so is one whose loss is of other samples,
- * by a run that saves some. */
+ * by a run that saves some and has steps to do. */
 void best_start(Train *t);
 void best_save(Train *t, double loss);
 

@@ -142,18 +142,24 @@ TEST_LIMIT(larger_steps_go_as_far_as_their_samples, 120) {
     EXPECT_INT(runs_steps(run), 22);
 }
 
-/* A longer run, or one that does it more often, asks for more samples, in another order. */
-TEST_LIMIT(other_samples_of_validation_are_told, 120) {
-    const char *config = pair_data(""), *run = in_temp("run");
+/* Longer, or validating more often, one behind the other. */
+static const int lengths[][2] = {{4, 2}, {30, 2}, {40, 1}};
+
+static void validate(const char *config, const char *run, const int shape[2]) {
     const char *words = "--train_dataset.data_loader.split 7,2,1 "
                         "--runner_config.eval_iters 2 --train_steps %d "
                         "--runner_config.eval_interval %d";
-    static const int shape[][2] = {{4, 2}, {30, 2}, {40, 1}};
-    for (int i = 0; i < ARRAY_LEN(shape); i++) {
-        ranks_run(1, config, run, arena_printf(mem(), words, shape[i][0], shape[i][1]));
+    ranks_run(1, config, run, arena_printf(mem(), words, shape[0], shape[1]));
+}
+
+/* A longer run, or one that does it more often, asks for more samples, in another order. */
+TEST_LIMIT(other_samples_of_validation_are_told, 120) {
+    const char *config = pair_data(""), *run = in_temp("run");
+    for (int i = 0; i < ARRAY_LEN(lengths); i++) {
+        validate(config, run, lengths[i]);
         if (i) SAID_EXPECT("note: validation takes other samples than before");
     }
-    ranks_run(1, config, run, arena_printf(mem(), words, 40, 1));
+    validate(config, run, lengths[ARRAY_LEN(lengths) - 1]);
     EXPECT(!strstr(said(), "other samples"));
 }
 
@@ -161,12 +167,8 @@ TEST_LIMIT(other_samples_of_validation_are_told, 120) {
 TEST_LIMIT(validation_takes_the_same_samples_in_a_longer_run, 120) {
     const char *config = pair_data(", num_samples: [160, 16, 0]"), *next;
     const char *run = in_temp("run");
-    const char *words = "--train_dataset.data_loader.split 7,2,1 "
-                        "--runner_config.eval_iters 2 --train_steps %d "
-                        "--runner_config.eval_interval %d";
-    static const int shape[][2] = {{4, 2}, {30, 2}, {40, 1}};
-    for (int i = 0; i < ARRAY_LEN(shape); i++) {
-        ranks_run(1, config, run, arena_printf(mem(), words, shape[i][0], shape[i][1]));
+    for (int i = 0; i < ARRAY_LEN(lengths); i++) {
+        validate(config, run, lengths[i]);
         EXPECT(!strstr(said(), "validation takes other samples"));
     }
     const char *points = runs_points(run), *key = "\"valid_loss\": ";
