@@ -179,6 +179,26 @@ static Config *config_of_file(const Options *o, const Source *s, const char *wei
     return cfg;
 }
 
+static bool names_tokenizer_by_flag(const Options *o) {
+    bool flag = by_flag(o, LOADER "tokenizer_type");
+    for (int i = 0; i < TOKENIZER_KEYS; i++) flag |= !!by_flag(o, tokenizer_keys[i]);
+    return flag;
+}
+
+/* A run goes by its copy of the tokenizer, as in predict (source_take_keys). */
+static void take_tokenizer(const Options *o, const Source *s, Config *cfg) {
+    const char *copy = s->tokenizer.tokenizer_file;
+    TokenizerSpec named = tokenizer_of_keys(cfg);
+    if (s->words || !run_tokenizer_found(&s->tokenizer) || !run_tokenizer_found(&named) ||
+        names_tokenizer_by_flag(o))
+        return;
+    if (s->gone) say_aside("%s", s->gone);
+    if (named.type) config_set_flag(cfg, LOADER "tokenizer_type", "null");
+    for (int i = 0; i < TOKENIZER_KEYS; i++)
+        if (tokenizer_key_file(cfg, i)) config_set_flag(cfg, tokenizer_keys[i], "null");
+    if (copy) config_set_flag(cfg, LOADER "tokenizer_file", copy);
+}
+
 static void read_options(Eval *e, const Options *o) {
     static const DataSplit splits[] = {SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST, SPLIT_TRAIN};
     int split = option_choice(o, "--split", -1);
@@ -279,6 +299,7 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     Config *cfg = named ? config_of_file(o, &s, weights) : NULL;
     choose_type(e, o, named ? data_loader_name(cfg) : s.data_type);
     if (!named) cfg = config_of_folder(e, o, &s, weights, alike);
+    take_tokenizer(o, &s, cfg);
     if (e->data_path) {
         set_data(e, o, cfg);
         read_bytes(&s, cfg);

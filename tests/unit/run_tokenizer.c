@@ -520,6 +520,12 @@ static char *texts_of(const char *source) {
                source);
 }
 
+/* What eval says of a text for the model that `source` names. */
+static char *loss_of(const char *source) {
+    return say(0, "$S eval %s --data text.txt --json 2>/dev/null | sed 's/\"seconds.*//'",
+               source);
+}
+
 /* Makes a file of another tokenizer at `path`. */
 static void replace(const char *path) {
     say(0,
@@ -571,13 +577,17 @@ TEST_LIMIT(a_run_goes_by_its_copy, 120) {
     say(0, "$S train c.yaml && $S train c.yaml %s && cp tok/tokenizer.json kept.json",
         elsewhere);
     char *want = texts_of("run"), *far = texts_of("far");
+    char *loss = loss_of("run");
     replace("tok/tokenizer.json");
+    EXPECT(strcmp(loss_of("c.yaml"), loss) != 0);
     EXPECT(strcmp(texts_of("c.yaml"), want) != 0);
     say(0, "mv kept.json moved.json");
     for (int gone = 0; gone < 2; gone++) {
         if (gone) say(0, "rm -r tok");
+        EXPECT_STR(loss_of("run"), loss);
         for (int i = 0; i < ARRAY_LEN(own); i++) {
             EXPECT_STR(texts_of(own[i]), i == 2 ? far : want);
+            if (i < 2) EXPECT_STR(loss_of(own[i]), loss);
             char *said = say(0, "$S predict %s one", own[i]);
             EXPECT(!strstr(said, "is not there"));
             say(0,
@@ -587,6 +597,7 @@ TEST_LIMIT(a_run_goes_by_its_copy, 120) {
         }
     }
     EXPECT_STR(texts_of("c.yaml"), want);
+    EXPECT_STR(loss_of("c.yaml"), loss);
     EXPECT_PART(say(0, "$S convert --to hf --force c.yaml out"),
                 "note: c.yaml:6: train_dataset.data_loader.tokenizer_file "
                 "tok/tokenizer.json is not there: takes run/ckpt/tokenizer.json");
