@@ -40,7 +40,7 @@ static const Config *config_of(const char *more) {
     return config_load(mem(), NULL, m->nkeys, m->key);
 }
 
-static char *text_of(const char *more) {
+static inline char *text_of(const char *more) {
     Text t = text_new(mem());
     config_print_given(config_of(more), &t);
     return t.s;

@@ -35,6 +35,7 @@ int cmd_inspect(int argc, char **argv);
 /* stator import [-n RANKS] [-o FILE.yaml] COMMAND ...: a command line of Megatron-LM as a
  * configuration. */
 int cmd_import(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 /* stator launch -n N [options] COMMAND ...: the command on several ranks under mpirun.
  * Its exit code is that of the rank that failed first; 128 + signal for one that was
  * killed. */

@@ -35,6 +35,10 @@ void megatron_note(Megatron *m, const char *fmt, ...)
 void megatron_add_word(Megatron *m, MegatronId id, const char *key,
                        const char *otherwise);
 
+/* By what is split of the optimizer's, nothing first: the word of
+ * --data-parallel-sharding-strategy, the optimizer_level. */
+extern const char *const megatron_shards[4][2];
+
 typedef struct MegatronSizes {
     int64_t tp, pp, cp, dp;
     int64_t micro, global; /* sequences of a micro-batch of a replica, and of a step */

@@ -132,18 +132,19 @@ static void add_stages(Megatron *m, const MegatronSizes *s) {
         add_counted_layers(m, s->pp, chunks);
 }
 
+const char *const megatron_shards[4][2] = {{"no_shard", NULL},
+                                           {"optim", "level1"},
+                                           {"optim_grads", "level2"},
+                                           {"optim_grads_params", "level3"}};
+
 /* NULL: nothing is split. */
 static const char *level_of(const Megatron *m) {
-    static const char *const levels[][2] = {{"no_shard", NULL},
-                                            {"optim", "level1"},
-                                            {"optim_grads", "level2"},
-                                            {"optim_grads_params", "level3"}};
     const char *strategy = WORD(m, data_parallel_sharding_strategy, "no_shard");
     if (GIVEN(m, use_torch_fsdp2))
         return GIVEN(m, torch_fsdp2_no_reshard_after_forward) ? "level2" : "level3";
     if (GIVEN(m, use_megatron_fsdp)) {
-        for (int i = 0; i < ARRAY_LEN(levels); i++)
-            if (!strcmp(strategy, levels[i][0])) return levels[i][1];
+        for (int i = 0; i < ARRAY_LEN(megatron_shards); i++)
+            if (!strcmp(strategy, megatron_shards[i][0])) return megatron_shards[i][1];
         fail(EXIT_CONFIG,
              "--data-parallel-sharding-strategy %.60s: write no_shard, optim, "
              "optim_grads or optim_grads_params",
