@@ -149,7 +149,8 @@ static void add_stages(Export *e) {
     FLAG(pipeline_model_parallel_size, "%lld", (long long)s->stages);
     if (strcmp(s->schedule, "1f1b") != 0) {
         add_note(e, "parallel.pipeline_config.pipeline_scheduler",
-                 "Megatron-LM has 1f1b alone");
+                 "Megatron-LM has 1f1b alone; a search that keeps to it has this key "
+                 "given");
         if (p->stage_of[p->chunks - 1] != p->stages - 1) return; /* a V */
     }
     add_layers(e);
