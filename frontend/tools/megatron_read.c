@@ -16,27 +16,69 @@ static int64_t count_of(const char *name, const char *text) {
     return n;
 }
 
-/* Of torchrun, torch.distributed.launch, msrun, mpirun and srun: ranks, or of each of so many
- * hosts. */
-static void read_launcher(Megatron *m, int n, char **word) {
-    static const char *const each[] = {"nproc_per_node", "ntasks_per_node"};
-    static const char *const hosts[] = {"nnodes", "nodes", "N"};
-    static const char *const all[] = {"worker_num", "n", "np", "ntasks"};
-    int64_t per_host = 0, host = 1, ranks = 0;
-    for (int i = 0; i < n; i++) {
-        if (word[i][0] != '-') continue;
-        char *name = arena_strdup(m->mem, word[i] + strspn(word[i], "-"));
-        char *equals = strchr(name, '=');
-        if (equals) *equals = 0;
-        for (char *p = name; *p; p++)
-            if (*p == '-') *p = '_';
-        const char *flag = arena_strndup(m->mem, word[i], strcspn(word[i], "="));
-        const char *value = equals ? equals + 1 : i + 1 < n ? word[i + 1] : "";
-        if (is_one_of(name, each, ARRAY_LEN(each))) per_host = count_of(flag, value);
-        if (is_one_of(name, hosts, ARRAY_LEN(hosts))) host = count_of(flag, value);
-        if (is_one_of(name, all, ARRAY_LEN(all))) ranks = count_of(flag, value);
+/* What the words of launchers say; 0: nothing. */
+typedef struct Launcher {
+    int64_t per_host, hosts;        /* of torchrun: processes of a host, hosts */
+    int64_t tasks, per_node, nodes; /* of mpirun, msrun and srun */
+} Launcher;
+
+static const struct {
+    const char *name; /* with '_' for '-' */
+    size_t field;
+} launcher_flag[] = {{"nproc_per_node", offsetof(Launcher, per_host)},
+                     {"nnodes", offsetof(Launcher, hosts)},
+                     {"worker_num", offsetof(Launcher, tasks)},
+                     {"n", offsetof(Launcher, tasks)},
+                     {"np", offsetof(Launcher, tasks)},
+                     {"ntasks", offsetof(Launcher, tasks)},
+                     {"ntasks_per_node", offsetof(Launcher, per_node)},
+                     {"nodes", offsetof(Launcher, nodes)},
+                     {"N", offsetof(Launcher, nodes)}};
+
+/* -n 8, -n8, --ntasks 8 and --ntasks=8 */
+static void read_launcher_flag(Arena *mem, Launcher *l, const char *word,
+                               const char *next) {
+    char *name = arena_strdup(mem, word + strspn(word, "-"));
+    const char *value = next;
+    if (strchr(name, '=')) {
+        value = word + strcspn(word, "=") + 1;
+        name[strcspn(name, "=")] = 0;
+    } else if (word[1] != '-' && name[0] && strspn(name + 1, "0123456789")) {
+        value = word + 2;
+        name[1] = 0;
     }
-    m->ranks = per_host ? per_host * host : ranks;
+    for (char *p = name; *p; p++)
+        if (*p == '-') *p = '_';
+    for (int i = 0; i < ARRAY_LEN(launcher_flag); i++)
+        if (!strcmp(name, launcher_flag[i].name))
+            *(int64_t *)((char *)l + launcher_flag[i].field) =
+                count_of(arena_strndup(mem, word, strcspn(word, "=")), value);
+}
+
+/* 0: they do not say. srun's --ntasks-per-node is a limit where --ntasks is given, and each of its
+ * tasks may be a torchrun, which starts the ranks of a host. */
+static int64_t ranks_of(const Launcher *l) {
+    int64_t tasks = l->tasks;
+    if (!tasks && l->nodes && (l->per_node || l->per_host))
+        tasks = times_capped(l->nodes, MAX(l->per_node, 1));
+    if (!l->per_host) return tasks;
+    return times_capped(l->per_host, l->hosts ? l->hosts : MAX(tasks, 1));
+}
+
+/* A letter alone is of a launcher, where it is not of one of the others. */
+static void read_launcher(Megatron *m, int n, char **word) {
+    static const char *const launchers[] = {"srun", "mpirun", "mpiexec", "orterun"};
+    static const char *const others[] = {"nice", "ionice", "numactl", "taskset"};
+    bool letters = true;
+    Launcher l = {0};
+    for (int i = 0; i < n; i++) {
+        const char *name = path_name(word[i]);
+        letters |= is_one_of(name, launchers, ARRAY_LEN(launchers));
+        letters &= !is_one_of(name, others, ARRAY_LEN(others));
+        if (word[i][0] == '-' && (letters || word[i][1] == '-'))
+            read_launcher_flag(m->mem, &l, word[i], i + 1 < n ? word[i + 1] : "");
+    }
+    m->ranks = ranks_of(&l);
 }
 
 /* Scripts of Megatron-LM and MindSpeed that train something else. */

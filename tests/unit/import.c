@@ -270,6 +270,18 @@ TEST(launchers) {
               {"msrun --worker_num 16 --local_worker_num=8 a.py", 16},
               {"mpirun -np 6 python a.py", 6},
               {"srun -N 2 --ntasks-per-node=4 python -u a.py", 8},
+              {"srun -N2 --ntasks-per-node=4 a.py", 8},
+              {"srun -n 8 --ntasks-per-node=4 a.py", 8},
+              {"srun -n8 a.py", 8},
+              {"srun --ntasks=6 --ntasks-per-node=4 -N2 --cpus-per-task=2 a.py", 6},
+              {"srun --ntasks-per-node=4 a.py", 0},
+              {"srun -N2 a.py", 0},
+              {"srun -N2 torchrun --nproc_per_node=4 a.py", 8},
+              {"srun -n 2 --ntasks-per-node=1 torchrun --nproc_per_node=4 a.py", 8},
+              {"srun -N 4 torchrun --nnodes 2 --nproc_per_node=4 a.py", 8},
+              {"nice -n 10 torchrun --nproc_per_node 8 a.py", 8},
+              {"srun -n 4 numactl -N 1 python a.py", 4},
+              {"jsrun -n 3 a.py", 3},
               {"python a.py", 0},
               {"", 0}};
     for (int i = 0; i < ARRAY_LEN(of); i++) {
