@@ -199,13 +199,17 @@ void plan_print_costs(const Plan *p, Text *out);
 void plan_json_costs(const Plan *p, Text *out);
 
 /* Memory of a process beside its plan and the batches: what libraries, MPI, the compiler
- * and the data source keep. Measured 12 to 33 MB; more is stated, so that `plan` and
- * `train` compare the same sum with context.max_device_memory. */
-enum { PLAN_PROCESS_BYTES = 48000000 };
+ * and the data source keep, and oneDNN within a product of one thread. Measured 10 to 50 MB; more
+ * is stated, so that `plan` and `train` compare the same sum with context.max_device_memory. */
+enum { PLAN_PROCESS_BYTES = 52000000 };
+/* What oneDNN's gemm of float32 packs factors into, for each further thread (18 to 22 MB were
+ * measured). */
+enum { PLAN_THREAD_BYTES = 24000000 };
 /* What the key profile keeps of ops, unless one step has more. */
 enum { PLAN_PROFILE_BYTES = 26000000 };
-/* The former, and the latter where the configuration has the key. */
-int64_t plan_process_bytes(const Config *cfg);
+/* All of them that a process of the configuration may have; of so many threads (0: those that
+ * context.threads says, else one). */
+int64_t plan_process_bytes(const Config *cfg, int64_t threads);
 /* 1 without a pipeline. */
 int plan_stage_count(const Plan *p);
 /* On the machine of the plan, which is set: ranks of one host, and the rates of one of them. */

@@ -457,6 +457,14 @@ TEST(a_plan_above_the_limit_is_refused) {
         else
             plan_check_memory(&p);
     }
+    static const char *const types[] = {"float32", "bfloat16"};
+    for (int i = 0; i < ARRAY_LEN(types); i++) {
+        p = plan_of(mem, plan_gpt2,
+                    arena_printf(mem, "context.threads 4 M.compute_dtype %s", types[i]));
+        EXPECT_INT(plan_process_bytes(p.job->cfg, 0),
+                   PLAN_PROCESS_BYTES + (i ? 0 : 3 * PLAN_THREAD_BYTES));
+        EXPECT_INT(plan_process_bytes(p.job->cfg, 1), PLAN_PROCESS_BYTES);
+    }
     p = plan_of(mem, plan_gpt2, "context.max_device_memory 20GB");
     plan_check_memory(&p);
     p = plan_of(mem, plan_gpt2, "");

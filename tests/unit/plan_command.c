@@ -30,7 +30,7 @@ TEST(the_command_prints_and_then_refuses) {
     SAID_EXPECT("f32[4,256,1024:tp]");
     SAID_EXPECT(
         "nothing is left of context.max_device_memory, 20MB (21.0 MB in steps of 1000)");
-    SAID_EXPECT("\n  process        48.0 MB besides: libraries, MPI");
+    SAID_EXPECT("\n  process        52.0 MB besides: libraries, MPI");
     RUN_EXPECT(0, arena_printf(mem(), "plan %s", config_file()));
     EXPECT(!strstr(said(), "besides"));
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "plan %s -n 0", config_file()));
