@@ -69,6 +69,11 @@ static void fill_argument(Tensor *t, const Func *f, int i, const char *from, int
     }
     snprintf(name, sizeof name, "%s/%d", from, rank);
     fill_by_name(t, name, limit);
+    /* no query is before the first key that it sees */
+    int64_t tokens = t->ty.rank ? t->ty.dim[t->ty.rank - 1] : 1;
+    bool first = arg_role(f, i) == ARG_attends_from;
+    for (int64_t k = 0; first && k < n; k++)
+        tensor_set(t, k, MIN(tensor_get(t, k), (double)(k % tokens)));
     /* states may be second moments: above 0, and not so near that roots magnify rounding */
     bool state = arg_role(f, i) == ARG_state;
     for (int64_t k = 0; state && k < n; k++)

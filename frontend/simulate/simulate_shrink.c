@@ -148,13 +148,30 @@ static int64_t counted_spans(const char *text) {
     return n;
 }
 
-/* The text with 1 for each count above that, and two layers together: see remake_spans.h. */
-static const char *small_remake(Arena *mem, const char *text) {
+/* The most layers of a chunk that the text at chunk c is for: of all, where it has one alone. */
+static int64_t layers_of_text(const char *text, const int64_t *layers, int chunks,
+                              int c) {
+    int64_t most = 0;
+    if (strchr(text, '|')) return layers[c];
+    for (int k = 0; k < chunks; k++) most = MAX(most, layers[k]);
+    return most;
+}
+
+/* The text with 1 for each count above that, but all layers for all, and two layers together: see
+ * remake_spans.h. */
+static const char *small_remake(Arena *mem, const char *whole, const int64_t *was,
+                                const int64_t *is, int chunks) {
     Text t = text_new(mem);
-    while (*text) {
+    int c = 0;
+    for (const char *text = whole; *text;) {
         size_t n = strcspn(text, ";|");
         const char *colon = memchr(text, ':', n), *end = text + n + (text[n] != 0);
-        if (colon && *text != 'x') text_add(&t, "%d", atoll(text) > 0);
+        int64_t count = atoll(text);
+        int64_t all = count >= layers_of_text(whole, was, chunks, c)
+                          ? layers_of_text(whole, is, chunks, c)
+                          : 0;
+        c += text[n] == '|';
+        if (colon && *text != 'x') text_add(&t, "%lld", (long long)MAX(all, count > 0));
         if (colon && memchr(text, 'x', (size_t)(colon - text))) text_add(&t, "x2");
         if (colon) text = colon;
         text_add_bytes(&t, text, (size_t)(end - text));
@@ -190,7 +207,7 @@ static void set_layers(Arena *mem, Strategy *t, const PipeSchedule *p,
 
 /* By chunk: the same for all, or where they differ one for the least and two for those with
  * more. */
-static void shrink_layers(Arena *mem, SimulateJob *s, const Plan *p) {
+static void shrink_layers(Arena *mem, SimulateJob *s, const Plan *p, int64_t parts) {
     const int64_t whole = s->job.spec.layers;
     const int64_t *was = p->pipe ? p->pipe->layers : &whole;
     int chunks = p->pipe ? p->pipe->schedule->chunks : 1;
@@ -202,13 +219,16 @@ static void shrink_layers(Arena *mem, SimulateJob *s, const Plan *p) {
         if (was[c]) least = MIN(least, was[c]);
     for (int c = 0; c < chunks; c++) uneven |= was[c] && was[c] != least;
     for (int c = 0; c < chunks; c++) {
-        int64_t spans = t->remake ? counted_spans(spans_of_chunk(t->remake, c)) : 0;
+        const char *text = t->remake ? spans_of_chunk(t->remake, c) : "";
+        bool all = atoll(text) == was[c]; /* and nothing is left of the chunk */
+        int64_t spans = all ? 0 : counted_spans(text);
         int64_t like = uneven ? 1 + (was[c] > least) : LEAST_LAYERS;
         is[c] = MIN(was[c], MAX(like, spans + (spans > 0)));
+        is[c] = smallest(was[c] % parts ? 1 : parts, is[c], was[c]);
         sum += is[c];
     }
     if (p->pipe) set_layers(mem, t, p->pipe->schedule, is);
-    if (t->remake) t->remake = small_remake(mem, t->remake);
+    if (t->remake) t->remake = small_remake(mem, t->remake, was, is, chunks);
     s->job.spec.layers = sum;
 }
 
@@ -317,7 +337,7 @@ static void shrink(Arena *mem, SimulateJob *s, const Plan *plan) {
     int64_t parts = parts_of_entries(t), tile_bytes = s->tile_bytes;
     bool normed = was->spec.sandwich && was->cfg->model_compute_dtype != FLOAT_32;
     shrink_widths(&j->spec, &was->spec, t, parts, normed);
-    shrink_layers(mem, s, plan);
+    shrink_layers(mem, s, plan, parts);
     j->seq = small_seq(was->seq, t, parts);
     shrink_positions(&j->spec, was->seq, j->seq);
     j->batch = MIN(was->batch, with_entries(t->data * j->parts, parts, was->batch));

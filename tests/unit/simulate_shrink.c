@@ -171,6 +171,12 @@ TEST(policies_stay) {
         const char *keys, *is;
     } rows[] = {{"again True", "full"},
                 {"again 5", "1:full"},
+                {"again 16", "2:full"},
+                {"again 16 select [norm]", "2:full;norm"},
+                {"pp 2 micro 2 again 8", "2:full"},
+                {"pp 2 micro 2 again [8,5]", "2:full|1:full"},
+                {"pp 2 layers [9,7] micro 2 again [9,7]", "2:full|1:full"},
+                {"pp 2 layers [9,7] micro 2 again 7", "1:full"},
                 {"pp 2 micro 2 again [5,0]", "1:full|"},
                 {"again 3 select [norm,act]", "1:full;norm,act"},
                 {"again 4 recompute_config.recompute_method uniform", "x2:full"}};
@@ -180,6 +186,18 @@ TEST(policies_stay) {
         EXPECT_STR(s.job.strategy.remake, rows[i].is);
         arena_free(mem);
     }
+}
+
+/* What entries of parallel.shard split over layers is split in the small model too. */
+TEST(layers_stay_divisible) {
+    Arena *mem = arena_new();
+    SimulateJob s = gpt2(mem, "tp 8 parallel.shard ['h.ln_2.weight=tp,-']");
+    EXPECT_INT(s.job.spec.layers, 8);
+    s = gpt2(mem, "tp 8");
+    EXPECT_INT(s.job.spec.layers, 2);
+    s = gpt2(mem, "pp 2 micro 2 tp 4 parallel.shard ['h.ln_2.weight=-,tp']");
+    EXPECT_INT(s.job.spec.layers, 8);
+    arena_free(mem);
 }
 
 /* ---- limits in bytes ---- */
