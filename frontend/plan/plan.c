@@ -257,10 +257,9 @@ static void add_states(const Plan *p, PlanParam *row) {
     }
 }
 
-/* Of an argument's tensor what no earlier stage has. */
-static int64_t own_count(const Func *f, int i, const Layout *l) {
+/* Elements of an argument's tensor, of the layers that it has of a stack. */
+static int64_t count_of(const Layout *l) {
     int64_t n = type_count(&l->whole);
-    if (attr_find(f->arg_attr[i], "same")) return 0;
     return l->rows ? n / l->whole.dim[0] * l->rows : n;
 }
 
@@ -279,12 +278,13 @@ static void read_parameters(Walk *w) {
                            .weight_axes = mesh_axes_text(w->mem, &p->m->mesh, l.flat),
                            .state_axes = "",
                            .flattened = l.flattened,
-                           .count = type_count(&l.whole),
+                           .count = count_of(&l),
                            .rank_count = type_count(&v->ty),
                            .weight_bytes = type_bytes(&v->ty)};
         row->gradient_bytes = memory_gradient_bytes(f, i);
         add_states(p, row);
-        p->parameters = plus_capped(p->parameters, own_count(f, i, &l));
+        bool earlier = attr_find(f->arg_attr[i], "same"); /* another stage has it */
+        if (!earlier) p->parameters = plus_capped(p->parameters, row->count);
         p->rank_parameters = plus_capped(p->rank_parameters, row->rank_count);
         nth++;
     }

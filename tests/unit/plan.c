@@ -356,6 +356,20 @@ TEST(optimizer_shards_take_their_share_of_memory) {
     }
 }
 
+/* Layers that are done in parts are rows of their own. */
+TEST(rows_of_parameters_are_counted_once) {
+    static const char *const keys[] = {"", "recompute_config.recompute 1",
+                                       "recompute_config.recompute 3 tp 2"};
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        Plan p = plan_of(mem, plan_llama, keys[i]);
+        int64_t sum = 0;
+        for (int k = 0; k < p.nparam; k++) sum += p.param[k].count;
+        EXPECT_INT(sum, p.parameters);
+    }
+    arena_free(mem);
+}
+
 /* ---- work ---- */
 
 TEST(flops_of_a_rank_are_those_of_the_model_shared) {
