@@ -49,8 +49,8 @@ typedef struct PlanParam {
     const char *weight_axes; /* further axes that cut the flattened weight, "" for none */
     const char *state_axes;  /* the same of the optimizer's states */
     bool flattened;          /* stored as one padded row for each part */
-    int64_t count;           /* elements of the global tensor, of the layers that it has */
-    int64_t rank_count;      /* elements on a rank, with padding */
+    int64_t count;      /* elements of the global tensor, of the layers that it has */
+    int64_t rank_count; /* elements on a rank, with padding */
     int64_t weight_bytes, gradient_bytes, state_bytes; /* on a rank */
 } PlanParam;
 
