@@ -2,6 +2,7 @@
 #ifndef STATOR_TESTS_MPI_H
 #define STATOR_TESTS_MPI_H
 #include "mem.h"
+#include "runtime/comm/comm.h"
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -40,10 +41,12 @@ static const char *mpi_said(void) {
     return file_read(mem(), mpi_output_path(), 1 << 26, NULL, EXIT_DATA);
 }
 
-/* Is there an mpirun? */
+/* Is there an mpirun, and are the programs its own? */
 static bool mpi_available(void) {
     static int known = -1;
-    if (known < 0) known = system("mpirun --version >/dev/null 2>&1") == 0;
+    if (known < 0)
+        known = !strncmp(comm_library(), "Open MPI", 8) &&
+                system("mpirun --version >/dev/null 2>&1") == 0;
     return known;
 }
 
@@ -86,9 +89,9 @@ static int mpi_run_alone(const char *command) {
 
 /* Starts `ranks` processes of a command (words between blanks), more than there are cores
  * if need be, none bound to a core. `flags` are more words for mpirun. Skips the test
- * where there is no mpirun. */
+ * where there is no mpirun of Open MPI, whose flags these are, or MPI is another one. */
 static pid_t mpi_start(int ranks, const char *flags, const char *command) {
-    if (!mpi_available()) test_skip("there is no mpirun");
+    if (!mpi_available()) test_skip("there is no mpirun of Open MPI for this build");
     return mpi_start_words(
         arena_printf(mem(), "mpirun --oversubscribe --bind-to none -n %d %s %s", ranks,
                      flags, command));

@@ -1,6 +1,7 @@
 /* launch_host.c - what this machine is: its cores, its name, what it forbids. */
 #define _GNU_SOURCE
 #include "frontend/launch/launch_parts.h"
+#include "runtime/comm/comm.h"
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -100,6 +101,7 @@ ThisHost this_host(Arena *mem) {
                       .root = geteuid() == 0,
                       .columns = stdout_columns(),
                       .mpi_major = mpi_major(),
+                      .mpi_library = arena_strdup(mem, comm_library()),
                       .no_cma = memory_reads_forbidden(),
                       .host = arena_strdup(mem, host),
                       .self = arena_strndup(mem, self, (size_t)n)};

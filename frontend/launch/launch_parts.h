@@ -23,11 +23,12 @@ typedef struct ThisHost {
     int nodes;         /* of the batch system's allocation; 1: none */
     const char *tasks; /* of each, as Slurm writes them: "4(x2),1"; NULL: not known */
     bool root;
-    int columns;      /* of the terminal that stdout is; 0: it is none */
-    int mpi_major;    /* of Open MPI; 0: there is none */
-    bool no_cma;      /* a process may not read another's memory */
-    const char *host; /* its name */
-    const char *self; /* this program */
+    int columns;             /* of the terminal that stdout is; 0: it is none */
+    int mpi_major;           /* of Open MPI's mpirun; 0: there is none */
+    const char *mpi_library; /* of this program; NULL: not known */
+    bool no_cma;             /* a process may not read another's memory */
+    const char *host;        /* its name */
+    const char *self;        /* this program */
 } ThisHost;
 ThisHost this_host(Arena *mem);
 /* Physical cores that this process may use, numbered from 0. */

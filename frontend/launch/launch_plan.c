@@ -92,10 +92,21 @@ static void add_environment(Planner *l, int threads, int columns, char **env) {
     if (columns) ADD(l, "-x", arena_printf(l->mem, LAUNCH_COLUMNS_ENV "=%d", columns));
 }
 
+/* The ranks of another MPI would not see each other. */
+static void check_library(const LaunchOptions *o, const ThisHost *m, int ranks) {
+    if (o->program || !m->mpi_library || !strncmp(m->mpi_library, "Open MPI", 8)) return;
+    fail(EXIT_CONFIG,
+         "stator launch is for Open MPI, and this stator is built with another MPI (%s): "
+         "start the ranks with its own mpiexec -n %d stator %s ..., or build stator with "
+         "Open MPI",
+         m->mpi_library, ranks, o->command[0]);
+}
+
 LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const ThisHost *m,
                         const Placement *p, char **user_env) {
     Planner planner = {.mem = mem, .plan = NEW(mem, LaunchPlan)}, *l = &planner;
     const Dialect *words = &dialects[m->mpi_major >= 5];
+    check_library(o, m, p->ranks);
     int threads = plan_threads(l, o, m, p);
     ADD(l, "mpirun");
     if (m->root) ADD(l, "--allow-run-as-root");

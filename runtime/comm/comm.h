@@ -17,6 +17,8 @@ enum { COMM_MAX_AXES = 8, COMM_MESSAGE_BYTES = 1 << 30 };
  * launcher uses another PMI than this MPI. */
 void comm_start(void);
 int comm_rank(void), comm_size(void);
+/* Name and version of the MPI library that this program has; before comm_start too. */
+const char *comm_library(void);
 /* Until it is told otherwise this rank is a run of one: what it calls meets no other rank, while
  * those wait for it in a call of their own. */
 void comm_alone(bool alone);

@@ -23,28 +23,41 @@ static int64_t slurm_tasks(void) {
     return env_number("SLURM_STEP_NUM_TASKS", env_number("SLURM_NTASKS", 0));
 }
 
-_Noreturn void launcher_fail(int64_t tasks) {
-    fail(EXIT_CONFIG,
-         "%lld processes were started, but they do not see each other: the launcher and "
-         "this MPI library speak different protocols. With Slurm write srun --mpi=pmix, "
-         "or mpirun inside the allocation; elsewhere use the mpirun of this MPI library "
-         "(Open MPI), or stator launch",
-         (long long)tasks);
+_Noreturn void launcher_fail(const char *library, int64_t tasks) {
+    fail(
+        EXIT_CONFIG,
+        "%lld processes were started, but they do not see each other: the launcher and "
+        "the MPI library of this stator (%s) speak different protocols. With Slurm write "
+        "srun --mpi=pmix (srun --mpi=pmi2 where the library is no Open MPI), or mpirun "
+        "inside the allocation; elsewhere use the mpirun or mpiexec of that library",
+        (long long)tasks, library);
 }
 
-bool launcher_started(int64_t *tasks) {
+bool launcher_started(const char *library, int64_t *tasks) {
     int64_t slurm = slurm_tasks();
     if ((*tasks = env_number("OMPI_COMM_WORLD_SIZE", 0))) return true;
     *tasks = slurm;
     if (getenv("PMIX_RANK")) return true;
     *tasks = env_number("PMI_SIZE", slurm);
     if (getenv("PMI_RANK") || getenv("PMI_SIZE")) return *tasks != 1;
-    if (slurm > 1) launcher_fail(slurm);
+    if (slurm > 1) launcher_fail(library, slurm);
     return false;
+}
+
+/* Hydra, which starts the ranks of MPICH and its kin, tells them no name of the program; its
+ * child is what it was told to start. */
+static bool is_child_of_hydra(void) {
+    char path[64], name[32] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)getppid());
+    FILE *f = fopen(path, "re");
+    if (f && !fgets(name, sizeof name, f)) name[0] = 0;
+    if (f) fclose(f);
+    return !strcmp(name, "hydra_pmi_proxy\n");
 }
 
 bool launcher_started_copies(void) {
     const char *program = getenv("OMPI_COMMAND");
+    if (env_number("PMI_SIZE", 1) > 1) return is_child_of_hydra();
     if (!program || env_number("OMPI_COMM_WORLD_SIZE", 1) < 2) return false;
     return !strcmp(path_name(program), program_invocation_short_name);
 }

@@ -5,13 +5,14 @@
 #include "base/base.h"
 
 /* Did mpirun, srun or another launcher? *tasks: processes that it started, 0 if unknown. Fails
- * with EXIT_CONFIG where srun started several without telling MPI of each other. */
-bool launcher_started(int64_t *tasks);
-/* Did Open MPI's mpirun start several of this very program, and not of a script that calls it,
- * maybe on each rank for files of its own? */
+ * with EXIT_CONFIG where srun started several without telling MPI of each other; `library` is
+ * the name of the MPI library, for the message. */
+bool launcher_started(const char *library, int64_t *tasks);
+/* Did mpirun start several of this very program, and not of a script that calls it, maybe on
+ * each rank for files of its own? */
 bool launcher_started_copies(void);
 /* The failure of processes that do not see each other. */
-_Noreturn void launcher_fail(int64_t tasks);
+_Noreturn void launcher_fail(const char *library, int64_t tasks);
 /* Sets what Open MPI reads of the environment when it starts, where the user has not. */
 void launcher_set_mpi(void);
 

@@ -139,6 +139,21 @@ static void look_at_host(void) {
     CALL(MPI_Comm_free, &local);
 }
 
+/* "Open MPI v4.1.4, package: ..." or "MPICH Version:      4.0.2\nMPICH Release ...": up to the
+ * first comma or end of a line, with single blanks. */
+const char *comm_library(void) {
+    static char name[64];
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length, n = 0;
+    if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "unknown";
+    for (const char *s = text; n < (int)sizeof name - 1 && s < text + length; s++) {
+        if (*s == ',' || *s == '\n') break;
+        if (*s != ' ' || (n && name[n - 1] != ' ')) name[n++] = *s;
+    }
+    name[n] = 0;
+    return name;
+}
+
 void comm_start(void) {
     int64_t tasks;
     int provided;
@@ -147,7 +162,7 @@ void comm_start(void) {
         snprintf(comm_world.host, sizeof comm_world.host, "localhost");
     }
     comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
-    if (!launcher_started(&tasks)) return;
+    if (!launcher_started(comm_library(), &tasks)) return;
     launcher_set_mpi();
     sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
     sigfillset(&all);
@@ -166,7 +181,7 @@ void comm_start(void) {
     CALL(MPI_Comm_dup, MPI_COMM_WORLD, &world); /* error handler too */
     CALL(MPI_Comm_rank, world, &comm_world.rank);
     CALL(MPI_Comm_size, world, &comm_world.size);
-    if (comm_world.size == 1 && tasks > 1) launcher_fail(tasks);
+    if (comm_world.size == 1 && tasks > 1) launcher_fail(comm_library(), tasks);
     look_at_host();
     watch_ends_by(end_from_watch);
     if (comm_world.size > 1) exit_hook = end_others;

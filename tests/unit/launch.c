@@ -30,6 +30,19 @@ static const char *line(int ranks, int threads, const ThisHost *m) {
 
 /* ---- the line ---- */
 
+TEST(ranks_of_another_mpi) {
+    ThisHost m = eight();
+    m.mpi_library = "Open MPI v5.0.11";
+    EXPECT_STR(line(4, 0, &m), "mpirun -n 4 --bind-to none " ENV("2") END);
+    m.mpi_library = "MPICH Version: 4.0.2";
+    EXPECT_FAIL(
+        line(4, 0, &m), EXIT_CONFIG,
+        "another MPI (MPICH Version: 4.0.2): start the ranks with its own mpiexec "
+        "-n 4 stator train ...");
+    LaunchOptions other = {.ranks = 4, .program = "/bin/true"};
+    EXPECT_PART(shell_line(mem(), plan_of(&other, &m, no_env)), "mpirun -n 4 ");
+}
+
 TEST(ranks_share_the_cores) {
     ThisHost m = eight();
     EXPECT_STR(line(4, 0, &m), "mpirun -n 4 --bind-to none " ENV("2") END);

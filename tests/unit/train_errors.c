@@ -4,6 +4,7 @@
 #include "runtime/run/metrics.h"
 #include "runtime/store/safetensors.h"
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 TEST_LABEL(RANKS);
@@ -252,6 +253,22 @@ TEST(a_command_for_one_process_under_mpirun) {
     setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
     RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
     SAID_EXPECT("cannot open a: ");
+}
+
+/* What Hydra starts is known by its parent, which this test is for one call. */
+TEST(a_command_for_one_process_under_hydra) {
+    char name[16];
+    setenv("PMI_SIZE", "2", 1);
+    RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
+    SAID_EXPECT("cannot open a: ");
+    EXPECT(!prctl(PR_GET_NAME, name) && !prctl(PR_SET_NAME, "hydra_pmi_proxy"));
+    RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
+    SAID_EXPECT("stator convert does its work in one process: run it without mpirun");
+    RUN_EXPECT(0, "help convert");
+    setenv("PMI_SIZE", "1", 1);
+    RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
+    SAID_EXPECT("cannot open a: ");
+    EXPECT(!prctl(PR_SET_NAME, name));
 }
 
 TEST_LIMIT(a_checkpoint_of_another_model, 120) {
