@@ -182,13 +182,19 @@ static float larger(float a, float b) {
     return a > b || a != a ? a : b;
 }
 
+#ifdef __clang__
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 /* `out` may be `a` or `b`, element for element. */
 static void combine_f32(float *out, const float *a, const float *b, int64_t n, bool max) {
     if (max) {
-#pragma GCC ivdep
+        INDEPENDENT
         for (int64_t i = 0; i < n; i++) out[i] = larger(a[i], b[i]);
     } else {
-#pragma GCC ivdep
+        INDEPENDENT
         for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
     }
 }
@@ -197,10 +203,10 @@ static void combine_f32(float *out, const float *a, const float *b, int64_t n, b
 static void combine_i32(int32_t *out, const int32_t *a, const int32_t *b, int64_t n,
                         bool max) {
     if (max) {
-#pragma GCC ivdep
+        INDEPENDENT
         for (int64_t i = 0; i < n; i++) out[i] = MAX(a[i], b[i]);
     } else {
-#pragma GCC ivdep
+        INDEPENDENT
         for (int64_t i = 0; i < n; i++) {
             out[i] = (int32_t)((uint32_t)a[i] + (uint32_t)b[i]);
         }
@@ -215,7 +221,7 @@ static void combine_i32(int32_t *out, const int32_t *a, const int32_t *b, int64_
             for (int64_t i = 0; i < n; i++)                                              \
                 out[i] = narrow(larger(wide(a[i]), wide(b[i])));                         \
         } else {                                                                         \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) out[i] =                \
+            INDEPENDENT for (int64_t i = 0; i < n; i++) out[i] =                         \
                 narrow(wide(a[i]) + wide(b[i]));                                         \
         }                                                                                \
     }
