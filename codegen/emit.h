@@ -7,6 +7,12 @@
 #include "base/base.h"
 #include "base/dtype.h"
 #include <llvm-c/Core.h>
+#include <llvm/Config/llvm-config.h>
+
+#if LLVM_VERSION_MAJOR < 17 /* which counts items in 32 bits */
+#define LLVMArrayType2  LLVMArrayType
+#define LLVMConstArray2 LLVMConstArray
+#endif
 
 /* Rows of a tile register, and 4-byte words of a row (AMX). */
 enum { TILE_SIDE = 16 };
