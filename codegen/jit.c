@@ -10,6 +10,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+#if LLVM_VERSION_MAJOR < 18 /* never asks whether one round was enough */
+#define INSTCOMBINE "instcombine"
+#else
+#define INSTCOMBINE "instcombine<no-verify-fixpoint>"
+#endif
+
 /* Measured on 60 row kernels (elementary functions, reductions, masked tails; LLVM 19,
  * 16 lanes), compile time with code emission and run time, noise about 10 %:
  *     none 271 ms, 3.5 ms; this 290 to 315 ms, 3.1 ms;
@@ -17,7 +23,7 @@
  * The code comes vectorized and unrolled, so the loop optimizers find nothing to do.
  * instcombine in a textual pipeline aborts when one round was not enough, unless told. */
 const char *const jit_passes =
-    "always-inline,function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,"
+    "always-inline,function(sroa,early-cse," INSTCOMBINE ",simplifycfg,"
     "loop-mssa(licm))";
 
 struct Jit {
