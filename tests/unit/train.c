@@ -406,7 +406,7 @@ TEST_LIMIT(killed_at_random_instants, 900) {
     int kills = 0, finished = 0, resumed = 0;
     while (kills < most || !finished) {
         const char *run = in_temp(arena_printf(mem(), "run%d", finished));
-        int code = -1, killed_here = 0;
+        int code = -1;
         while (code != 0) {
             int done = 0;
             if (file_exists(path_join(mem(), run, "metrics.jsonl")))
@@ -424,7 +424,6 @@ TEST_LIMIT(killed_at_random_instants, 900) {
             if (code != 0 && code != -SIGKILL)
                 test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
             kills += code == -SIGKILL;
-            killed_here += code == -SIGKILL;
             resumed += strstr(said(), "resumed after step") != NULL;
         }
         runs_expect_same_tensors(whole, run, STEPS);
