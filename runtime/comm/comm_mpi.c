@@ -139,7 +139,7 @@ static void look_at_host(void) {
     CALL(MPI_Comm_free, &local);
 }
 
-/* "Open MPI v4.1.4, package: ..." or "MPICH Version:      4.0.2\nMPICH Release ...": up to the
+/* "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\nMPICH Release ...": up to the
  * first comma or end of a line, with single blanks. */
 const char *comm_library(void) {
     static char name[64];
@@ -148,7 +148,8 @@ const char *comm_library(void) {
     if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "unknown";
     for (const char *s = text; n < (int)sizeof name - 1 && s < text + length; s++) {
         if (*s == ',' || *s == '\n') break;
-        if (*s != ' ' || (n && name[n - 1] != ' ')) name[n++] = *s;
+        char c = *s == '\t' ? ' ' : *s;
+        if (c != ' ' || (n && name[n - 1] != ' ')) name[n++] = c;
     }
     name[n] = 0;
     return name;
