@@ -55,7 +55,7 @@ TEST(a_plan_is_that_of_the_best_strategy) {
     plan_is_of_the_best("cpu100g", NULL);
     plan_is_of_the_best("h100", "--parallel_config.data_parallel=1");
     plan_is_of_the_best("a100-vtrain", "--parallel_config.model_parallel=2");
-    plan_is_of_the_best("cpu100g", "--context.max_device_memory=64MB");
+    plan_is_of_the_best("cpu100g", "--context.max_device_memory=68MB");
 }
 
 TEST_LABEL_OF(a_mode_on_the_command_line_counts, RELEASED);

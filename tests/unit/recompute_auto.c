@@ -143,7 +143,7 @@ TEST_LIMIT(never_more_work_than_the_best, 300) {
 TEST(with_too_small_a_limit) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_gpt2,
-                     "recompute_config.recompute auto context.max_device_memory 60MB");
+                     "recompute_config.recompute auto context.max_device_memory 64MB");
     EXPECT_STR(p.job->strategy.remake, "full");
     EXPECT_INT(p.job->cfg->n_notes, 1);
     EXPECT(strstr(p.job->cfg->notes[0], "nothing is enough for"));

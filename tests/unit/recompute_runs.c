@@ -92,7 +92,7 @@ TEST_LIMIT(auto_on_ranks, 120) {
         ranks_run(2, config, one, all);
         ranks_run(2, config, two,
                   arena_printf(mem(),
-                               "%s" AGAIN("auto") "--context.max_device_memory 105MB",
+                               "%s" AGAIN("auto") "--context.max_device_memory 109MB",
                                all));
         SAID_EXPECT("recompute auto: ");
         SAID_EXPECT("full,-");
