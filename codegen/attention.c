@@ -66,9 +66,9 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     Emit *e = a->e;
     ForwardScratch x = attn_forward_scratch(a);
     Block b = {.work = work};
-    b.k = attn_element(a, emit_slot(a->e, ctx, FORWARD_K), kv_at);
-    b.v = attn_element(a, emit_slot(a->e, ctx, FORWARD_V), kv_at);
-    b.q = attn_element(a, emit_slot(a->e, ctx, FORWARD_Q), q_at);
+    b.k = attn_tensor(a, ctx, FORWARD_K, kv_at);
+    b.v = attn_tensor(a, ctx, FORWARD_V, kv_at);
+    b.q = attn_tensor(a, ctx, FORWARD_Q, q_at);
     b.packed = emit_at(e, e->f32, work, x.packed);
     b.scores = emit_at(e, e->f32, work, x.s);
     b.decay = emit_at(e, e->f32, work, x.decay);
@@ -81,13 +81,8 @@ static void soften(const Attn *a, const Block *b, LLVMValueRef from, LLVMValueRe
                    LLVMValueRef rounded) {
     Emit *e = a->e;
     ForwardScratch x = attn_forward_scratch(a);
-    LLVMValueRef soft[] = {b->scores,
-                           keys,
-                           emit_at(e, e->f32, b->work, x.max),
-                           emit_at(e, e->f32, b->work, x.sum),
-                           b->decay,
-                           rounded};
-    attn_call(a, "softmax", soft, 6);
+    ATTN_CALL(a, "softmax", b->scores, keys, emit_at(e, e->f32, b->work, x.max),
+              emit_at(e, e->f32, b->work, x.sum), b->decay, rounded);
     if (!b->number) return;
     LLVMValueRef drop[] = {b->scores, keys, b->rng, emit_add(e, b->number, from)};
     attn_call(a, "drop", drop, 4);
@@ -98,7 +93,7 @@ static LLVMValueRef value_pairs(const Attn *a, const Block *b, LLVMValueRef v,
                                 LLVMValueRef from, LLVMValueRef keys) {
     if (attn_keeps_values(a)) return attn_kept_values(a, b->work, from);
     LLVMValueRef pairs = emit_at(a->e, a->e->f32, b->work, attn_forward_scratch(a).v);
-    attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
+    ATTN_CALL(a, "pairs", v, pairs, keys);
     return pairs;
 }
 
@@ -114,7 +109,7 @@ static void add_values(const Attn *a, const Block *b, LLVMValueRef v, LLVMValueR
         LLVMValueRef any =
             emit_load(e, e->i32, emit_at(e, e->f32, b->work, x.moved), NULL, 4);
         LLVMValueRef none = LLVMConstNull(e->i32);
-        if_begin(e, &moved, LLVMBuildICmp(e->b, LLVMIntEQ, any, none, ""));
+        if_begin(e, &moved, emit_icmp(e, LLVMIntEQ, any, none));
         attn_call(a, "more_values", values, 5);
         if_else(e, &moved);
     }
@@ -125,7 +120,7 @@ static void add_values(const Attn *a, const Block *b, LLVMValueRef v, LLVMValueR
 /* Copies rows of keys or values to scratch. */
 static LLVMValueRef rows_of(const Attn *a, LLVMValueRef from, LLVMValueRef to,
                             LLVMValueRef keys) {
-    attn_call(a, "rows", (LLVMValueRef[]){from, to, keys}, 3);
+    ATTN_CALL(a, "rows", from, to, keys);
     return to;
 }
 
@@ -136,7 +131,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
                       LLVMValueRef keys) {
     Emit *e = a->e;
     ForwardScratch x = attn_forward_scratch(a);
-    LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
+    LLVMValueRef at = emit_muli(e, from, a->kv_row);
     LLVMValueRef ahead = emit_add(e, b->ahead, from);
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     if (attn_keeps_values(a) && a->copies) {
@@ -146,7 +141,7 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
         k = rows_of(a, k, emit_at(e, e->f32, b->work, x.k), keys);
         if (a->copies) v = rows_of(a, v, emit_at(e, e->f32, b->work, x.v), keys);
     }
-    attn_call(a, "scores", (LLVMValueRef[]){k, b->packed, b->scores, keys}, 4);
+    ATTN_CALL(a, "scores", k, b->packed, b->scores, keys);
     attn_block_masks(a, b->scores, keys, ahead, from, &b->queries);
     LLVMValueRef rounded = emit_at(e, e->f32, b->work, x.p);
     soften(a, b, from, keys, rounded);
@@ -155,9 +150,8 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
         return;
     }
     v = value_pairs(a, b, v, from, keys);
-    if (!attn_rounds_at_once(a))
-        attn_call(a, "narrow", (LLVMValueRef[]){b->scores, keys, rounded}, 3);
-    LLVMValueRef pairs = emit_div(e, emit_add(e, keys, emit_i64(e, 1)), emit_i64(e, 2));
+    if (!attn_rounds_at_once(a)) ATTN_CALL(a, "narrow", b->scores, keys, rounded);
+    LLVMValueRef pairs = emit_divi(e, emit_addi(e, keys, 1), 2);
     add_values(a, b, v, rounded, pairs);
 }
 
@@ -173,7 +167,7 @@ static void queries_emit(const Attn *a) {
     Block at = block_of(a, ctx, work, p.q_at, p.kv_at);
     LLVMValueRef pack[] = {at.q, at.packed, p.rows, emit_f32(e, s->scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
-    attn_call(a, "start", &work, 1);
+    ATTN_CALL(a, "start", work);
     AttnRange range = attn_range(a, &origin, p.i0, p.rows);
     range = attn_part(a, range, a->bk, emit_param(e, 4));
     at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, &p);
@@ -182,7 +176,7 @@ static void queries_emit(const Attn *a) {
     at.ahead = attn_ahead(a, &origin, p.i0);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
+    LLVMValueRef keys = emit_imini(e, emit_sub(e, range.to, l.i), a->bk);
     keys_emit(a, &at, l.i, keys);
     loop_end(e, &l, NULL);
     if (a->parts == 1) attn_finish(a, ctx, work, &p, emit_i64(e, 0), p.rows);
@@ -194,10 +188,10 @@ static void pair_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMVa
     Emit *e = a->e;
     LLVMValueRef whole = emit_i64(e, 0);
     LLVMValueRef high = emit_sub(e, emit_i64(e, a->q_blocks - 1), low);
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, low, whole}, 5);
+    ATTN_CALL(a, "queries", ctx, work, bh, low, whole);
     If two;
-    if_begin(e, &two, LLVMBuildICmp(e->b, LLVMIntNE, low, high, ""));
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, high, whole}, 5);
+    if_begin(e, &two, emit_icmp(e, LLVMIntNE, low, high));
+    ATTN_CALL(a, "queries", ctx, work, bh, high, whole);
     if_end(e, &two);
 }
 
@@ -211,10 +205,10 @@ static void keep_values(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
     LLVMValueRef at = emit_plus(e, p.kv_at, l.i, a->kv_row);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
-    LLVMValueRef args[] = {attn_element(a, emit_slot(a->e, ctx, FORWARD_V), at),
+    LLVMValueRef keys = emit_imini(e, emit_sub(e, range.to, l.i), a->bk);
+    LLVMValueRef args[] = {attn_tensor(a, ctx, FORWARD_V, at),
                            attn_kept_values(a, work, l.i), keys};
-    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, FORWARD_K), at);
+    LLVMValueRef k = attn_tensor(a, ctx, FORWARD_K, at);
     LLVMValueRef next = emit_i64(e, a->bk * a->kv_row), rows = emit_i64(e, a->bk);
     attn_fetch(a, attn_element(a, args[0], next), rows, a->kv_row);
     const bool keys_too = a->strips > 1 || a->copies;
@@ -232,8 +226,8 @@ static void pairs_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                        LLVMValueRef item) {
     Emit *e = a->e;
     const int64_t items = items_a_head(a), pairs = attn_forward_pairs(a->q_blocks);
-    LLVMValueRef bh = emit_div(e, item, emit_i64(e, items));
-    LLVMValueRef first = emit_rem(e, item, emit_i64(e, items));
+    LLVMValueRef bh = emit_divi(e, item, items);
+    LLVMValueRef first = emit_remi(e, item, items);
     if (!attn_keeps_values(a)) {
         pair_emit(a, ctx, work, bh, first);
         return;
@@ -253,9 +247,8 @@ static void part_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     LLVMValueRef all = emit_i64(e, a->s.batch * a->s.heads * a->q_blocks);
     LLVMValueRef part = emit_div(e, item, all), block = emit_rem(e, item, all);
     LLVMValueRef blocks = emit_i64(e, a->q_blocks);
-    LLVMValueRef args[] = {ctx, work, emit_div(e, block, blocks),
-                           emit_rem(e, block, blocks), part};
-    attn_call(a, "queries", args, 5);
+    ATTN_CALL(a, "queries", ctx, work, emit_div(e, block, blocks),
+              emit_rem(e, block, blocks), part);
 }
 
 static void body_emit(const Attn *a) {
@@ -291,8 +284,8 @@ static void join_emit(const Attn *a) {
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, l.i, size));
     loop_begin(e, &p, emit_i64(e, 1), emit_i64(e, a->parts), 1, 0, NULL);
-    LLVMValueRef other = emit_mul(e, p.i, emit_i64(e, all * floats));
-    attn_call(a, "merge", (LLVMValueRef[]){work, attn_f32(a, work, other)}, 2);
+    LLVMValueRef other = emit_muli(e, p.i, all * floats);
+    ATTN_CALL(a, "merge", work, attn_f32(a, work, other));
     loop_end(e, &p, NULL);
     AttnPlace at = attn_place(a, emit_div(e, l.i, blocks), emit_rem(e, l.i, blocks));
     attn_finish(a, ctx, work, &at, emit_i64(e, 0), at.rows);

@@ -54,12 +54,12 @@ void attn_delta_emit(const Attn *a) {
     Emit *e = a->e;
     int64_t dim = a->s.dim;
     attn_func(a, "delta", "pppppi");
-    LLVMValueRef last = emit_sub(e, emit_param(e, 5), emit_i64(e, 1));
+    LLVMValueRef last = emit_subi(e, emit_param(e, 5), 1);
     LLVMValueRef zero = LLVMConstNull(e->vf32), none = emit_i64(e, 0);
     Loop l, c;
     loop_begin(e, &l, none, emit_i64(e, a->bq), 1, 0, NULL);
     LLVMValueRef row = emit_imax(e, emit_imin(e, l.i, last), none);
-    LLVMValueRef at = emit_mul(e, row, emit_i64(e, a->q_row));
+    LLVMValueRef at = emit_muli(e, row, a->q_row);
     LLVMValueRef d = attn_element(a, emit_param(e, 0), at);
     LLVMValueRef o = attn_element(a, emit_param(e, 1), at);
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, dim), e->vl, 1, &zero);
@@ -71,10 +71,10 @@ void attn_delta_emit(const Attn *a) {
     loop_end(e, &c, &sum);
     LLVMValueRef dot = emit_reduce_add(e, c.carry[0]);
     dot = emit_fmul(e, dot, emit_f32(e, a->s.scale));
-    LLVMValueRef lse = emit_mul(e, row, emit_i64(e, a->s.heads));
+    LLVMValueRef lse = emit_muli(e, row, a->s.heads);
     lse = emit_load(e, e->f32, attn_f32(a, emit_param(e, 2), lse), NULL, 4);
     lse = emit_fmul(e, lse, emit_f32(e, M_LOG2E));
-    LLVMValueRef beyond = LLVMBuildICmp(e->b, LLVMIntSGT, l.i, last, "");
+    LLVMValueRef beyond = emit_icmp(e, LLVMIntSGT, l.i, last);
     lse = emit_select(e, beyond, emit_f32(e, FLT_MAX), lse);
     emit_store(e, dot, attn_f32(a, emit_param(e, 3), l.i), NULL, 4);
     emit_store(e, lse, attn_f32(a, emit_param(e, 4), l.i), NULL, 4);
@@ -116,8 +116,8 @@ static Soft soft_at(const SoftColumns *c, LLVMValueRef key, int v) {
     Emit *e = a->e;
     int64_t at = c->first + v * e->vl;
     LLVMValueRef index = emit_add(e, emit_param(e, 5), key);
-    index = emit_add(e, index, emit_i64(e, at * a->next_query));
-    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    index = emit_addi(e, index, at * a->next_query);
+    LLVMValueRef row = emit_muli(e, key, a->bq);
     LLVMValueRef s = attn_f32(a, emit_param(e, 0), row);
     LLVMValueRef ds = attn_f32(a, emit_param(e, 1), row);
     LLVMValueRef keep = a->s.dropout > 0 ? attn_keep(a, emit_param(e, 4), index) : NULL;
@@ -129,10 +129,10 @@ static Soft soft_at(const SoftColumns *c, LLVMValueRef key, int v) {
 static void soft_key(const SoftColumns *c, LLVMValueRef key) {
     const Attn *a = c->a;
     Emit *e = a->e;
-    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    LLVMValueRef row = emit_muli(e, key, a->bq);
     for (int v = 0; v < c->n; v++) {
         Soft soft = soft_at(c, key, v);
-        LLVMValueRef at = emit_add(e, row, emit_i64(e, c->first + v * e->vl));
+        LLVMValueRef at = emit_addi(e, row, c->first + v * e->vl);
         emit_store(e, soft.p, attn_f32(a, emit_param(e, 0), at), NULL, 4);
         emit_store(e, soft.ds, attn_f32(a, emit_param(e, 1), at), NULL, 4);
     }
@@ -143,25 +143,25 @@ static void soft_key(const SoftColumns *c, LLVMValueRef key) {
 static void soft_key_pair(const SoftColumns *c, LLVMValueRef key) {
     const Attn *a = c->a;
     Emit *e = a->e;
-    LLVMValueRef work = emit_param(e, 2), next = emit_add(e, key, emit_i64(e, 1));
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 3), "");
+    LLVMValueRef work = emit_param(e, 2), next = emit_addi(e, key, 1);
+    LLVMValueRef there = emit_icmp(e, LLVMIntSLT, next, emit_param(e, 3));
     LLVMValueRef p_rows = emit_at(e, e->f32, work, c->x.p_rows);
     LLVMValueRef ds_rows = emit_at(e, e->f32, work, c->x.ds_rows);
     LLVMValueRef pairs = emit_at(e, e->f32, work, c->x.ds_pairs);
-    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    LLVMValueRef row = emit_muli(e, key, a->bq);
     for (int v = 0; v < c->n; v++) {
         LLVMValueRef ds[2];
         int64_t lane = c->first + v * e->vl;
         for (int i = 0; i < 2; i++) {
             Soft soft = soft_at(c, i ? next : key, v);
-            LLVMValueRef at = emit_add(e, row, emit_i64(e, i * a->bq + lane));
+            LLVMValueRef at = emit_addi(e, row, i * a->bq + lane);
             ds[i] = emit_to_bf16(e, soft.ds);
             emit_store_narrow(e, DT_BF16, soft.p, attn_element(a, p_rows, at), NULL);
             emit_store(e, ds[i], attn_element(a, ds_rows, at), NULL, 2);
         }
         ds[1] = emit_select(e, there, ds[1], LLVMConstNull(LLVMTypeOf(ds[1])));
-        LLVMValueRef at = emit_div(e, row, emit_i64(e, 2));
-        LLVMValueRef to = attn_f32(a, pairs, emit_add(e, at, emit_i64(e, lane)));
+        LLVMValueRef at = emit_divi(e, row, 2);
+        LLVMValueRef to = attn_f32(a, pairs, emit_addi(e, at, lane));
         emit_store(e, emit_pair_up(e, ds[0], ds[1]), to, NULL, 4);
     }
 }

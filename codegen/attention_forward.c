@@ -106,7 +106,7 @@ AttnPlace attn_place(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
     const AttnShape *s = &a->s;
     LLVMValueRef heads = emit_i64(e, s->heads);
     LLVMValueRef b = emit_div(e, bh, heads), h = emit_rem(e, bh, heads);
-    LLVMValueRef kv_head = emit_div(e, h, emit_i64(e, s->heads / s->kv_heads));
+    LLVMValueRef kv_head = emit_divi(e, h, s->heads / s->kv_heads);
     AttnPlace p = attn_block_place(a, b, h, block);
     p.kv_at = attn_kv_at(a, b, kv_head);
     return p;
@@ -117,16 +117,15 @@ void attn_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const AttnP
     Emit *e = a->e;
     LLVMValueRef q_at = emit_plus(e, p->q_at, from, a->q_row);
     LLVMValueRef row = emit_plus(e, p->row, from, a->s.heads);
-    LLVMValueRef args[] = {work, attn_element(a, emit_slot(a->e, ctx, FORWARD_O), q_at),
-                           attn_f32(a, emit_slot(a->e, ctx, FORWARD_LSE), row), rows};
-    attn_call(a, "finish", args, 4);
+    ATTN_CALL(a, "finish", work, attn_tensor(a, ctx, FORWARD_O, q_at),
+              attn_f32(a, emit_slot(a->e, ctx, FORWARD_LSE), row), rows);
 }
 
 /* Of the block of keys from `from` on. */
 static LLVMValueRef kept_from(const Attn *a, LLVMValueRef kept, LLVMValueRef from) {
     Emit *e = a->e;
-    if (!a->tiles) return attn_f32(a, kept, emit_mul(e, from, emit_i64(e, a->s.dim)));
-    LLVMValueRef at = emit_div(e, from, emit_i64(e, a->bk));
+    if (!a->tiles) return attn_f32(a, kept, emit_muli(e, from, a->s.dim));
+    LLVMValueRef at = emit_divi(e, from, a->bk);
     return attn_f32(a, kept, attn_tiles_before(a, at));
 }
 
@@ -173,7 +172,7 @@ void attn_finish_emit(const Attn *a) {
         LLVMValueRef factor =
             emit_fdiv(e, emit_f32_like(e, sum, 1), emit_fmul(e, sum, kept));
         LLVMValueRef zero = LLVMConstNull(e->vf32);
-        LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, sum, zero, "");
+        LLVMValueRef none = emit_fcmp(e, LLVMRealOEQ, sum, zero);
         factor = emit_select(e, none, zero, factor);
         emit_store(e, factor, emit_at(e, e->f32, decay, v), NULL, 4);
         LLVMValueRef log =
@@ -181,13 +180,12 @@ void attn_finish_emit(const Attn *a) {
         log = emit_select(e, none, emit_f32_like(e, log, NO_KEYS), log);
         emit_store(e, log, sum_at, NULL, 4);
     }
-    LLVMValueRef args[] = {emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows,
-                           decay};
-    attn_call(a, "unpack", args, 4);
+    ATTN_CALL(a, "unpack", emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows,
+              decay);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), rows, 1, 0, NULL);
     LLVMValueRef value = emit_load(e, e->f32, attn_f32(a, lse, l.i), NULL, 4);
-    LLVMValueRef to = emit_mul(e, l.i, emit_i64(e, a->s.heads));
+    LLVMValueRef to = emit_muli(e, l.i, a->s.heads);
     emit_store(e, value, attn_f32(a, emit_param(e, 2), to), NULL, 4);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);

@@ -116,7 +116,7 @@ static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
                           LLVMValueRef keys) {
     Emit *e = a->e;
     BackwardScratch x = attn_backward_scratch(a);
-    LLVMValueRef at = emit_mul(e, j0, emit_i64(e, attn_key_row(a)));
+    LLVMValueRef at = emit_muli(e, j0, attn_key_row(a));
     Operands o = {.q = b->q, .do_ = b->do_};
     o.p = scratch_at(a, b->work, x.s);
     o.ds = o.ds_keys = scratch_at(a, b->work, x.ds);
@@ -127,7 +127,7 @@ static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
         o.do_ = scratch_at(a, b->work, x.do_rows);
     }
     o.k_keys = o.k;
-    at = emit_mul(e, j0, emit_i64(e, key_sums_row(a)));
+    at = emit_muli(e, j0, key_sums_row(a));
     o.dk = attn_f32(a, b->dk, at);
     o.dv = attn_f32(a, b->dv, at);
     o.key_turns = keys;
@@ -136,7 +136,7 @@ static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
 }
 
 static LLVMValueRef half_of(Emit *e, LLVMValueRef n) {
-    return emit_div(e, emit_add(e, n, emit_i64(e, 1)), emit_i64(e, 2));
+    return emit_divi(e, emit_addi(e, n, 1), 2);
 }
 
 /* Rows of a block of keys and its values, from j0 on, to scratch; the next ones are fetched. */
@@ -144,12 +144,12 @@ static void copy_keys(const Attn *a, LLVMValueRef work, LLVMValueRef k, LLVMValu
                       LLVMValueRef j0, LLVMValueRef keys) {
     Emit *e = a->e;
     BackwardScratch x = attn_backward_scratch(a);
-    LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->s.dim));
+    LLVMValueRef at = emit_muli(e, j0, a->s.dim);
     LLVMValueRef from[] = {k, v}, next = emit_i64(e, a->bk * a->kv_row);
     for (int i = 0; i < 2; i++) {
         LLVMValueRef to = attn_f32(a, scratch_at(a, work, i ? x.v_rows : x.k_rows), at);
         attn_fetch(a, attn_element(a, from[i], next), emit_i64(e, a->bk), a->kv_row);
-        attn_call(a, "key_rows", (LLVMValueRef[]){from[i], to, keys}, 3);
+        ATTN_CALL(a, "key_rows", from[i], to, keys);
     }
 }
 
@@ -157,7 +157,7 @@ static void copy_keys(const Attn *a, LLVMValueRef work, LLVMValueRef k, LLVMValu
 static LLVMValueRef k_tiles_at(const Attn *a, LLVMValueRef work, LLVMValueRef j0) {
     Emit *e = a->e;
     BackwardScratch x = attn_backward_scratch(a);
-    LLVMValueRef at = attn_tiles_before(a, emit_div(e, j0, emit_i64(e, a->bk)));
+    LLVMValueRef at = attn_tiles_before(a, emit_divi(e, j0, a->bk));
     return attn_f32(a, scratch_at(a, work, x.k_tiles), at);
 }
 
@@ -166,26 +166,26 @@ static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
                            LLVMValueRef keys) {
     Emit *e = a->e;
     BackwardScratch x = attn_backward_scratch(a);
-    LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->kv_row)), work = b->work;
+    LLVMValueRef at = emit_muli(e, j0, a->kv_row), work = b->work;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     Operands o = {.k = scratch_at(a, work, x.k_rows), .v = scratch_at(a, work, x.v_rows)};
     o.k_keys = scratch_at(a, work, x.k_pairs);
     if (a->rows_in_place) {
         o.k = k, o.v = v;
     } else {
-        attn_call(a, "rows", (LLVMValueRef[]){k, o.k, keys}, 3);
-        attn_call(a, "rows", (LLVMValueRef[]){v, o.v, keys}, 3);
+        ATTN_CALL(a, "rows", k, o.k, keys);
+        ATTN_CALL(a, "rows", v, o.v, keys);
     }
     if (turns(a))
         o.k_keys = k_tiles_at(a, work, j0);
     else
-        attn_call(a, "key_pairs", (LLVMValueRef[]){k, o.k_keys, keys}, 3);
+        ATTN_CALL(a, "key_pairs", k, o.k_keys, keys);
     o.p = scratch_at(a, work, x.p_rows);
     o.ds = scratch_at(a, work, x.ds_rows);
     o.ds_keys = scratch_at(a, work, x.ds_pairs);
     o.q = scratch_at(a, work, x.q_pairs);
     o.do_ = scratch_at(a, work, x.do_pairs);
-    at = emit_mul(e, j0, emit_i64(e, a->s.dim));
+    at = emit_muli(e, j0, a->s.dim);
     o.dk = attn_f32(a, b->dk, at);
     o.dv = attn_f32(a, b->dv, at);
     o.key_turns = half_of(e, keys);
@@ -201,16 +201,14 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueR
     LLVMValueRef s = scratch_at(a, work, x.s), ds = scratch_at(a, work, x.ds);
     Operands o = a->narrow ? in_scratch(a, b, j0, keys) : in_memory(a, b, j0, keys);
     LLVMValueRef ahead = emit_add(e, b->ahead, j0), packed = scratch_at(a, work, x.q);
-    attn_call(a, "scores", (LLVMValueRef[]){o.k, packed, s, keys}, 4);
+    ATTN_CALL(a, "scores", o.k, packed, s, keys);
     attn_block_masks(a, s, keys, ahead, j0, &b->queries);
-    LLVMValueRef dp[] = {o.v, scratch_at(a, work, x.out), ds, keys};
-    attn_call(a, "values", dp, 4);
+    ATTN_CALL(a, "values", o.v, scratch_at(a, work, x.out), ds, keys);
     LLVMValueRef soft[] = {s, ds, work, keys, b->rng, emit_add(e, b->index, j0)};
     attn_call(a, "soft", soft, 6);
-    attn_call(a, "keys", (LLVMValueRef[]){o.p, o.do_, o.dv, keys, o.query_turns}, 5);
-    attn_call(a, "keys", (LLVMValueRef[]){o.ds, o.q, o.dk, keys, o.query_turns}, 5);
-    LLVMValueRef dq[] = {o.ds_keys, o.k_keys, b->dq, b->rows, o.key_turns};
-    attn_call(a, "sums", dq, 5);
+    ATTN_CALL(a, "keys", o.p, o.do_, o.dv, keys, o.query_turns);
+    ATTN_CALL(a, "keys", o.ds, o.q, o.dk, keys, o.query_turns);
+    ATTN_CALL(a, "sums", o.ds_keys, o.k_keys, b->dq, b->rows, o.key_turns);
 }
 
 /* Where dK or dV of the kv head that starts at element `kv` is summed. */
@@ -228,7 +226,7 @@ static LLVMValueRef query_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef wor
     const AttnShape *s = &a->s;
     BackwardScratch x = attn_backward_scratch(a);
     if (a->parts > 1) {
-        part = emit_mul(e, part, emit_i64(e, s->batch * s->tq * a->q_row));
+        part = emit_muli(e, part, s->batch * s->tq * a->q_row);
         return attn_f32(a, emit_slot(a->e, ctx, SLOT_WORK), emit_add(e, part, at));
     }
     return sums_apart(a) ? scratch_at(a, work, x.dq)
@@ -238,10 +236,10 @@ static LLVMValueRef query_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef wor
 /* Queries stand at element `at` of their tensors, keys at `kv`. */
 static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef at,
                         LLVMValueRef kv) {
-    b->q = attn_element(a, emit_slot(a->e, ctx, SLOT_Q), at);
-    b->do_ = attn_element(a, emit_slot(a->e, ctx, SLOT_DO), at);
-    b->k = attn_element(a, emit_slot(a->e, ctx, SLOT_K), kv);
-    b->v = attn_element(a, emit_slot(a->e, ctx, SLOT_V), kv);
+    b->q = attn_tensor(a, ctx, SLOT_Q, at);
+    b->do_ = attn_tensor(a, ctx, SLOT_DO, at);
+    b->k = attn_tensor(a, ctx, SLOT_K, kv);
+    b->v = attn_tensor(a, ctx, SLOT_V, kv);
     b->dk = key_sums(a, ctx, b->work, SLOT_DK, kv);
     b->dv = key_sums(a, ctx, b->work, SLOT_DV, kv);
 }
@@ -286,9 +284,9 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
 static void clear_query_sums(const Attn *a, const Block *b, LLVMValueRef first) {
     Emit *e = a->e;
     If f;
-    if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntNE, first, emit_i64(e, 0), ""));
+    if_begin(e, &f, emit_icmp(e, LLVMIntNE, first, emit_i64(e, 0)));
     LLVMValueRef lines = turns(a) ? emit_i64(e, a->bq) : b->rows;
-    attn_call(a, "clear_q", (LLVMValueRef[]){b->dq, lines}, 2);
+    ATTN_CALL(a, "clear_q", b->dq, lines);
     if_end(e, &f);
 }
 
@@ -296,7 +294,7 @@ static void clear_query_sums(const Attn *a, const Block *b, LLVMValueRef first) 
 static void query_numbers(const Attn *a, const Block *b, LLVMValueRef ctx,
                           const AttnPlace *p) {
     BackwardScratch x = attn_backward_scratch(a);
-    LLVMValueRef o = attn_element(a, emit_slot(a->e, ctx, SLOT_O), p->q_at);
+    LLVMValueRef o = attn_tensor(a, ctx, SLOT_O, p->q_at);
     LLVMValueRef lse = attn_f32(a, emit_slot(a->e, ctx, SLOT_LSE), p->row);
     LLVMValueRef delta[] = {
         b->do_, o, lse, scratch_at(a, b->work, x.delta), scratch_at(a, b->work, x.lse),
@@ -324,18 +322,18 @@ static void queries_emit(const Attn *a) {
     range.from = emit_imax(e, range.from, from);
     range.to = emit_imin(e, range.to, to);
     If some;
-    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSLT, range.from, range.to, ""));
+    if_begin(e, &some, emit_icmp(e, LLVMIntSLT, range.from, range.to));
     query_numbers(a, &b, ctx, &p);
     pack_queries(a, &b);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
+    LLVMValueRef keys = emit_imini(e, emit_sub(e, range.to, l.i), a->bk);
     pair_emit(a, &b, l.i, keys);
     loop_end(e, &l, NULL);
     if_end(e, &some);
     if (sums_apart(a) && a->parts == 1) {
-        LLVMValueRef dq = attn_element(a, emit_slot(e, ctx, SLOT_DQ), p.q_at);
-        attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, p.rows}, 3);
+        LLVMValueRef dq = attn_tensor(a, ctx, SLOT_DQ, p.q_at);
+        ATTN_CALL(a, "round_q", b.dq, dq, p.rows);
     }
     emit_ret(e, NULL);
 }
@@ -350,14 +348,14 @@ static void take_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, LLVMVa
         attn_range(a, origin, emit_i64(e, last), emit_i64(e, a->s.tq - last));
     LLVMValueRef to = emit_imin(e, r->to, seen.to);
     loop_begin(e, &l, r->from, to, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, to, l.i), emit_i64(e, a->bk));
+    LLVMValueRef keys = emit_imini(e, emit_sub(e, to, l.i), a->bk);
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
-    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, SLOT_K), at);
+    LLVMValueRef k = attn_tensor(a, ctx, SLOT_K, at);
     if (a->copies) {
-        LLVMValueRef v = attn_element(a, emit_slot(a->e, ctx, SLOT_V), at);
+        LLVMValueRef v = attn_tensor(a, ctx, SLOT_V, at);
         copy_keys(a, work, k, v, l.i, keys);
     } else {
-        attn_call(a, "turn_keys", (LLVMValueRef[]){k, k_tiles_at(a, work, l.i), keys}, 3);
+        ATTN_CALL(a, "turn_keys", k, k_tiles_at(a, work, l.i), keys);
     }
     loop_end(e, &l, NULL);
 }
@@ -368,9 +366,8 @@ static void key_sums_clear(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     Emit *e = a->e;
     for (int slot = SLOT_DK; slot <= SLOT_DV; slot++) {
         LLVMValueRef sums = key_sums(a, ctx, work, slot, kv);
-        sums = attn_f32(a, sums, emit_mul(e, r->from, emit_i64(e, key_sums_row(a))));
-        LLVMValueRef args[] = {sums, emit_sub(e, r->to, r->from)};
-        attn_call(a, "clear_kv", args, 2);
+        sums = attn_f32(a, sums, emit_muli(e, r->from, key_sums_row(a)));
+        ATTN_CALL(a, "clear_kv", sums, emit_sub(e, r->to, r->from));
     }
 }
 
@@ -378,12 +375,11 @@ static void key_sums_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
                             LLVMValueRef kv, const AttnRange *r) {
     Emit *e = a->e;
     for (int slot = SLOT_DK; sums_apart(a) && slot <= SLOT_DV; slot++) {
-        LLVMValueRef at = emit_mul(e, r->from, emit_i64(e, a->s.dim));
+        LLVMValueRef at = emit_muli(e, r->from, a->s.dim);
         LLVMValueRef sums = attn_f32(a, key_sums(a, ctx, work, slot, kv), at);
-        at = emit_add(e, kv, emit_mul(e, r->from, emit_i64(e, a->kv_row)));
-        LLVMValueRef to = attn_element(a, emit_slot(a->e, ctx, slot), at);
-        LLVMValueRef args[] = {sums, to, emit_sub(e, r->to, r->from)};
-        attn_call(a, "round_kv", args, 3);
+        at = emit_add(e, kv, emit_muli(e, r->from, a->kv_row));
+        LLVMValueRef to = attn_tensor(a, ctx, slot, at);
+        ATTN_CALL(a, "round_kv", sums, to, emit_sub(e, r->to, r->from));
     }
 }
 
@@ -397,8 +393,8 @@ static void head_emit(const Attn *a) {
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), pair = emit_param(e, 2);
     AttnRange r = {emit_param(e, 3), emit_param(e, 4)};
     LLVMValueRef part = emit_param(e, 5), first = emit_param(e, 6);
-    LLVMValueRef b = emit_div(e, pair, emit_i64(e, s->kv_heads));
-    LLVMValueRef kv_head = emit_rem(e, pair, emit_i64(e, s->kv_heads));
+    LLVMValueRef b = emit_divi(e, pair, s->kv_heads);
+    LLVMValueRef kv_head = emit_remi(e, pair, s->kv_heads);
     LLVMValueRef kv = attn_kv_at(a, b, kv_head);
     key_sums_clear(a, ctx, work, kv, &r);
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
@@ -407,8 +403,7 @@ static void head_emit(const Attn *a) {
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
     loop_begin(e, &i, zero, emit_i64(e, a->q_blocks), 1, 0, NULL);
-    LLVMValueRef args[] = {ctx, work, b, h, i.i, kv, r.from, r.to, part, first};
-    attn_call(a, "queries", args, ARRAY_LEN(args));
+    ATTN_CALL(a, "queries", ctx, work, b, h, i.i, kv, r.from, r.to, part, first);
     loop_end(e, &i, NULL);
     loop_end(e, &g, NULL);
     key_sums_finish(a, ctx, work, kv, &r);
@@ -419,9 +414,9 @@ static void head_emit(const Attn *a) {
 static LLVMValueRef chunk_start(const Attn *a, LLVMValueRef n) {
     Emit *e = a->e;
     int64_t blocks = (a->s.tk + a->bk - 1) / a->bk;
-    LLVMValueRef at = emit_mul(e, n, emit_i64(e, blocks));
-    at = emit_mul(e, emit_div(e, at, emit_i64(e, 2 * a->parts)), emit_i64(e, a->bk));
-    return emit_imin(e, at, emit_i64(e, a->s.tk));
+    LLVMValueRef at = emit_muli(e, n, blocks);
+    at = emit_muli(e, emit_divi(e, at, 2 * a->parts), a->bk);
+    return emit_imini(e, at, a->s.tk);
 }
 
 /* A part has one chunk from each end: under a causal mask all parts are the same work. */
@@ -431,9 +426,8 @@ static void part_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     for (int half = 0; half < 2; half++) {
         LLVMValueRef n = half ? emit_sub(e, emit_i64(e, 2 * a->parts - 1), part) : part;
         LLVMValueRef from = chunk_start(a, n);
-        LLVMValueRef to = chunk_start(a, emit_add(e, n, emit_i64(e, 1)));
-        LLVMValueRef args[] = {ctx, work, pair, from, to, part, emit_i64(e, !half)};
-        attn_call(a, "head", args, ARRAY_LEN(args));
+        LLVMValueRef to = chunk_start(a, emit_addi(e, n, 1));
+        ATTN_CALL(a, "head", ctx, work, pair, from, to, part, emit_i64(e, !half));
     }
 }
 
@@ -453,9 +447,8 @@ static void body_emit(const Attn *a) {
     if (a->parts > 1) {
         part_emit(a, ctx, work, emit_div(e, l.i, parts), emit_rem(e, l.i, parts));
     } else {
-        LLVMValueRef args[] = {ctx,  work,          l.i, zero, emit_i64(e, a->s.tk),
-                               zero, emit_i64(e, 1)};
-        attn_call(a, "head", args, ARRAY_LEN(args));
+        ATTN_CALL(a, "head", ctx, work, l.i, zero, emit_i64(e, a->s.tk), zero,
+                  emit_i64(e, 1));
     }
     loop_end(e, &l, NULL);
     if (a->tiles) gemm_tiles_end(e);

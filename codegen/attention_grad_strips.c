@@ -116,13 +116,12 @@ static WeaveProduct key_sums_of(const Queries *q, LLVMValueRef block, LLVMValueR
     const int64_t pairs = a->strips * ATTN_STRIP / 2, keys = round_up(a->s.tk, a->bk);
     LLVMValueRef b = shared(q, of_values ? q->x.do_pairs : q->x.q_pairs);
     LLVMValueRef c = shared(q, of_values ? q->x.dv : q->x.dk);
-    LLVMValueRef row = emit_mul(e, block, emit_i64(e, a->bk));
+    LLVMValueRef row = emit_muli(e, block, a->bk);
     row = emit_plus(e, row, d, keys);
     return (WeaveProduct){
         .a = shared(q, of_values ? q->x.p : q->x.ds),
-        .b = attn_f32(a, b,
-                      emit_mul(e, d, emit_i64(e, pairs * a->tile_parts * ATTN_STRIP))),
-        .c = attn_f32(a, c, emit_mul(e, row, emit_i64(e, ATTN_STRIP))),
+        .b = attn_f32(a, b, emit_muli(e, d, pairs * a->tile_parts * ATTN_STRIP)),
+        .c = attn_f32(a, c, emit_muli(e, row, ATTN_STRIP)),
         .rows = a->bk,
         .pairs = pairs,
         .adds = true};
@@ -241,7 +240,7 @@ static void strip(void *ctx, const StripAt *at) {
     attn_weave(a, product, at->first ? 2 : 3, (int)a->bk / 2, two_keys, &x);
     If last;
     LLVMValueRef end = emit_i64(e, a->strips - 1);
-    if_begin(e, &last, LLVMBuildICmp(e->b, LLVMIntEQ, at->strip, end, ""));
+    if_begin(e, &last, emit_icmp(e, LLVMIntEQ, at->strip, end));
     clear_skipped(q, at->skipped);
     key_sums(q, at->block);
     if_end(e, &last);
@@ -268,11 +267,11 @@ typedef struct Rows {
 
 static Rows rows_of(const Attn *a, LLVMValueRef ctx, const AttnPlace *p) {
     Emit *e = a->e;
-    return (Rows){attn_element(a, emit_slot(e, ctx, SLOT_Q), p->q_at),
-                  attn_element(a, emit_slot(e, ctx, SLOT_DO), p->q_at),
-                  attn_element(a, emit_slot(e, ctx, SLOT_O), p->q_at),
+    return (Rows){attn_tensor(a, ctx, SLOT_Q, p->q_at),
+                  attn_tensor(a, ctx, SLOT_DO, p->q_at),
+                  attn_tensor(a, ctx, SLOT_O, p->q_at),
                   attn_f32(a, emit_slot(e, ctx, SLOT_LSE), p->row),
-                  attn_element(a, emit_slot(e, ctx, SLOT_DQ), p->q_at)};
+                  attn_tensor(a, ctx, SLOT_DQ, p->q_at)};
 }
 
 /* Rows of strip n of the next block of queries, into the second cache. */
@@ -282,8 +281,8 @@ static void fetch_next(const Queries *q, const Rows *t, LLVMValueRef n) {
     const LLVMValueRef tensor[] = {t->q, t->d_o, t->o};
     If there;
     const int64_t block = a->strips * a->bq;
-    LLVMValueRef all = emit_sub(e, q->left, emit_i64(e, block));
-    if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSGE, all, emit_i64(e, block), ""));
+    LLVMValueRef all = emit_subi(e, q->left, block);
+    if_begin(e, &there, emit_icmp(e, LLVMIntSGE, all, emit_i64(e, block)));
     LLVMValueRef at = emit_plus(e, emit_i64(e, block * a->q_row), n, a->bq * a->q_row);
     for (int i = 0; i < ARRAY_LEN(tensor); i++)
         attn_fetch(a, attn_element(a, tensor[i], at), emit_i64(e, a->bq), a->q_row);
@@ -296,11 +295,11 @@ static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
     Emit *e = a->e;
     StripPlace x = place_of(q, n, n);
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
-    LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
+    LLVMValueRef from = emit_muli(e, r.from, a->q_row);
     LLVMValueRef d_o = attn_element(a, t->d_o, from), scale = emit_f32(e, a->s.scale);
     LLVMValueRef q_scale = emit_f32(e, a->s.scale * M_LOG2E);
     fetch_next(q, t, n);
-    LLVMValueRef lse = attn_f32(a, t->lse, emit_mul(e, r.from, emit_i64(e, a->s.heads)));
+    LLVMValueRef lse = attn_f32(a, t->lse, emit_muli(e, r.from, a->s.heads));
     LLVMValueRef delta[] = {d_o,
                             attn_element(a, t->o, from),
                             lse,
@@ -314,7 +313,7 @@ static void begin(const Queries *q, const Rows *t, LLVMValueRef n) {
     attn_call(a, "pack", pack_q, 4);
     attn_call(a, "pack", pack_do, 4);
     LLVMValueRef floats = emit_i64(e, attn_tiled_dim(&a->s) * ATTN_STRIP);
-    attn_call(a, "clear", (LLVMValueRef[]){attn_in_strip(&x, q->x.dq), floats}, 2);
+    ATTN_CALL(a, "clear", attn_in_strip(&x, q->x.dq), floats);
 }
 
 /* dQ of strip n, rounded. */
@@ -323,8 +322,8 @@ static void finish(const Queries *q, const Rows *t, LLVMValueRef n) {
     Emit *e = a->e;
     StripPlace x = place_of(q, n, n);
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
-    LLVMValueRef to = attn_element(a, t->dq, emit_mul(e, r.lane, emit_i64(e, a->q_row)));
-    attn_call(a, "round_q", (LLVMValueRef[]){attn_in_strip(&x, q->x.dq), to, r.rows}, 3);
+    LLVMValueRef to = attn_element(a, t->dq, emit_muli(e, r.lane, a->q_row));
+    ATTN_CALL(a, "round_q", attn_in_strip(&x, q->x.dq), to, r.rows);
 }
 
 /* name.queries(ctx, work, b, h, block): one block of queries of head h. Its strips are packed, and
@@ -345,10 +344,8 @@ static void queries_emit(const Attn *a) {
     loop_begin(e, &n, zero, strips, 1, 0, NULL);
     begin(&q, &t, n.i);
     loop_end(e, &n, NULL);
-    LLVMValueRef q_pairs[] = {t.q, shared(&q, q.x.q_pairs), p.rows};
-    attn_call(a, "query_pairs", q_pairs, 3);
-    LLVMValueRef do_pairs[] = {t.d_o, shared(&q, q.x.do_pairs), p.rows};
-    attn_call(a, "query_pairs", do_pairs, 3);
+    ATTN_CALL(a, "query_pairs", t.q, shared(&q, q.x.q_pairs), p.rows);
+    ATTN_CALL(a, "query_pairs", t.d_o, shared(&q, q.x.do_pairs), p.rows);
     const StripWalk walk = {first_scores, strip, last_sums, &q};
     attn_walk_strips(a, &range, &q.at, &walk);
     loop_begin(e, &n, zero, strips, 1, 0, NULL);
@@ -368,20 +365,20 @@ static void keys_to_tiles(const Queries *q, LLVMValueRef ctx, LLVMValueRef kv,
     AttnRange seen =
         attn_range(a, origin, emit_i64(e, last), emit_i64(e, a->s.tq - last));
     loop_begin(e, &l, emit_i64(e, 0), seen.to, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, seen.to, l.i), emit_i64(e, a->bk));
-    LLVMValueRef block = emit_div(e, l.i, emit_i64(e, a->bk));
+    LLVMValueRef keys = emit_imini(e, emit_sub(e, seen.to, l.i), a->bk);
+    LLVMValueRef block = emit_divi(e, l.i, a->bk);
     LLVMValueRef at = emit_plus(e, kv, l.i, a->kv_row);
-    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, SLOT_K), at);
-    LLVMValueRef v = attn_element(a, emit_slot(a->e, ctx, SLOT_V), at);
+    LLVMValueRef k = attn_tensor(a, ctx, SLOT_K, at);
+    LLVMValueRef v = attn_tensor(a, ctx, SLOT_V, at);
     LLVMValueRef k_rows = tiles_at(q, q->x.k_rows, block);
     LLVMValueRef v_rows = tiles_at(q, q->x.v_rows, block);
     LLVMValueRef turned = tiles_at(q, q->x.k_turned, block);
     LLVMValueRef next = emit_i64(e, a->bk * a->kv_row);
     attn_fetch(a, attn_element(a, k, next), emit_i64(e, a->bk), a->kv_row);
     attn_fetch(a, attn_element(a, v, next), emit_i64(e, a->bk), a->kv_row);
-    attn_call(a, "row_tiles", (LLVMValueRef[]){k, k_rows, keys}, 3);
-    attn_call(a, "row_tiles", (LLVMValueRef[]){v, v_rows, keys}, 3);
-    attn_call(a, "turn_keys", (LLVMValueRef[]){k, turned, keys}, 3);
+    ATTN_CALL(a, "row_tiles", k, k_rows, keys);
+    ATTN_CALL(a, "row_tiles", v, v_rows, keys);
+    ATTN_CALL(a, "turn_keys", k, turned, keys);
     loop_end(e, &l, NULL);
 }
 
@@ -399,20 +396,20 @@ static void head_emit(const Attn *a) {
     Queries q = {.a = a, .x = scratch_of(s), .work = work};
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, b);
     LLVMValueRef all = emit_i64(e, attn_tiled_dim(s) * round_up(s->tk, a->bk));
-    attn_call(a, "clear", (LLVMValueRef[]){shared(&q, q.x.dk), all}, 2);
-    attn_call(a, "clear", (LLVMValueRef[]){shared(&q, q.x.dv), all}, 2);
+    ATTN_CALL(a, "clear", shared(&q, q.x.dk), all);
+    ATTN_CALL(a, "clear", shared(&q, q.x.dv), all);
     keys_to_tiles(&q, ctx, kv, &origin);
     Loop g, i;
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
     loop_begin(e, &i, zero, emit_i64(e, a->q_blocks), 1, 0, NULL);
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, b, h, i.i}, 5);
+    ATTN_CALL(a, "queries", ctx, work, b, h, i.i);
     loop_end(e, &i, NULL);
     loop_end(e, &g, NULL);
-    LLVMValueRef dk = attn_element(a, emit_slot(a->e, ctx, SLOT_DK), kv);
-    LLVMValueRef dv = attn_element(a, emit_slot(a->e, ctx, SLOT_DV), kv);
-    attn_call(a, "round_kv", (LLVMValueRef[]){shared(&q, q.x.dk), dk, keys}, 3);
-    attn_call(a, "round_kv", (LLVMValueRef[]){shared(&q, q.x.dv), dv, keys}, 3);
+    LLVMValueRef dk = attn_tensor(a, ctx, SLOT_DK, kv);
+    LLVMValueRef dv = attn_tensor(a, ctx, SLOT_DV, kv);
+    ATTN_CALL(a, "round_kv", shared(&q, q.x.dk), dk, keys);
+    ATTN_CALL(a, "round_kv", shared(&q, q.x.dv), dv, keys);
     emit_ret(e, NULL);
 }
 

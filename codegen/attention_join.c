@@ -31,7 +31,7 @@ LLVMValueRef attn_token_mask(const Attn *a) {
 
 LLVMValueRef attn_token_work(const Attn *a, const TokenState *x, LLVMValueRef ctx,
                              LLVMValueRef item) {
-    LLVMValueRef at = emit_mul(a->e, item, emit_i64(a->e, x->floats));
+    LLVMValueRef at = emit_muli(a->e, item, x->floats);
     return attn_f32(a, emit_slot(a->e, ctx, FORWARD_WORK), at);
 }
 
@@ -67,7 +67,7 @@ static LLVMValueRef join_stats(const Attn *a, const TokenState *x, LLVMValueRef 
     sum = emit_fma(e, sum, weight, l.carry[0]);
     loop_end(e, &l, &sum);
     sum = l.carry[0];
-    LLVMValueRef empty = LLVMBuildFCmp(e->b, LLVMRealOEQ, sum, none, "");
+    LLVMValueRef empty = emit_fcmp(e, LLVMRealOEQ, sum, none);
     LLVMValueRef lse = emit_fma(e, top, emit_f32(e, M_LN2), vmath_log(e, sum));
     lse = emit_select(e, empty, emit_f32(e, NO_KEYS), lse);
     emit_store(e, lse, lse_at, NULL, 4);
@@ -100,16 +100,16 @@ static void join_emit(const Attn *a, const TokenState *x) {
                  size = emit_i64(e, group);
     LLVMValueRef pair = emit_div(e, row, size), head = emit_rem(e, row, size);
     LLVMValueRef heads = emit_i64(e, a->s.kv_heads);
-    LLVMValueRef first = emit_mul(e, emit_div(e, pair, heads), emit_i64(e, a->parts));
+    LLVMValueRef first = emit_muli(e, emit_div(e, pair, heads), a->parts);
     first = emit_add(e, emit_mul(e, first, heads), emit_rem(e, pair, heads));
     LLVMValueRef state = attn_token_work(a, x, ctx, first);
-    LLVMValueRef stats = emit_mul(e, head, emit_i64(e, STATS));
+    LLVMValueRef stats = emit_muli(e, head, STATS);
     stats = attn_f32(a, emit_at(e, e->f32, state, x->stats), stats);
-    LLVMValueRef sums = attn_f32(a, state, emit_mul(e, head, emit_i64(e, x->row)));
+    LLVMValueRef sums = attn_f32(a, state, emit_muli(e, head, x->row));
     LLVMValueRef lse = attn_f32(a, emit_slot(a->e, ctx, FORWARD_LSE), row);
     LLVMValueRef factor = emit_splat(e, join_stats(a, x, stats, lse));
-    LLVMValueRef o = emit_mul(e, row, emit_i64(e, dim));
-    o = attn_element(a, emit_slot(a->e, ctx, FORWARD_O), o);
+    LLVMValueRef o = emit_muli(e, row, dim);
+    o = attn_tensor(a, ctx, FORWARD_O, o);
     for (int64_t c = 0; c < dim; c += attn_token_numbers(a)) {
         LLVMValueRef to = attn_element(a, o, emit_i64(e, c));
         LLVMValueRef mask = dim - c < attn_token_numbers(a) ? attn_token_mask(a) : NULL;
@@ -132,11 +132,10 @@ void attn_join_emit(const Attn *a, const TokenState *x) {
     join_emit(a, x);
     attn_func(a, "join_rows", "pii");
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    attn_call(a, "join", (LLVMValueRef[]){emit_param(e, 0), l.i}, 2);
+    ATTN_CALL(a, "join", emit_param(e, 0), l.i);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
     attn_func(a, "join_body", "piii");
-    LLVMValueRef rows[] = {emit_param(e, 0), emit_param(e, 1), emit_param(e, 2)};
-    attn_call(a, "join_rows", rows, 3);
+    ATTN_CALL(a, "join_rows", emit_param(e, 0), emit_param(e, 1), emit_param(e, 2));
     emit_ret(e, NULL);
 }

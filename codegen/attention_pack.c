@@ -13,8 +13,8 @@ typedef struct PackTile {
 
 static LLVMValueRef packed_row(const Attn *a, LLVMValueRef r) {
     Emit *e = a->e;
-    LLVMValueRef last = emit_sub(e, emit_param(e, 2), emit_i64(e, 1));
-    LLVMValueRef at = emit_mul(e, emit_imin(e, r, last), emit_i64(e, a->q_row));
+    LLVMValueRef last = emit_subi(e, emit_param(e, 2), 1);
+    LLVMValueRef at = emit_muli(e, emit_imin(e, r, last), a->q_row);
     return attn_element(a, emit_param(e, 0), at);
 }
 
@@ -29,7 +29,7 @@ static void pack_line(const void *ctx, LLVMValueRef t, LLVMValueRef *word) {
 static void pack_parts(const Attn *a, LLVMValueRef r0, LLVMValueRef w0, int width) {
     Emit *e = a->e;
     const PackTile x = {a, r0, w0, width};
-    LLVMValueRef at = emit_mul(e, w0, emit_i64(e, a->bq * a->tile_parts));
+    LLVMValueRef at = emit_muli(e, w0, a->bq * a->tile_parts);
     turn_parts(e, pack_line, &x, a->tile_parts, attn_f32(a, emit_param(e, 1), at), a->bq,
                TILE_WORDS);
 }
@@ -38,11 +38,11 @@ static void pack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef w0, int width
     Emit *e = a->e;
     LLVMValueRef v[16], dst = emit_param(e, 1), scale = emit_splat(e, emit_param(e, 3));
     for (int t = 0; t < e->vl; t++) {
-        LLVMValueRef row = packed_row(a, emit_add(e, r0, emit_i64(e, t)));
+        LLVMValueRef row = packed_row(a, emit_addi(e, r0, t));
         v[t] = attn_load_words(a, row, w0, width);
     }
     emit_transpose(e, v);
-    LLVMValueRef at = emit_add(e, emit_mul(e, w0, emit_i64(e, a->bq)), r0);
+    LLVMValueRef at = emit_add(e, emit_muli(e, w0, a->bq), r0);
     LLVMValueRef base = attn_f32(a, dst, at);
     const int rows = a->strips > 1 ? e->vl : width; /* strips go on with zeros */
     for (int x = 0; x < rows; x++) {
@@ -57,8 +57,8 @@ static void unpack_row(const Attn *a, LLVMValueRef value, LLVMValueRef row,
                        LLVMValueRef d, int width) {
     Emit *e = a->e;
     LLVMValueRef dst = emit_param(e, 1), rows = emit_param(e, 2);
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
-    LLVMValueRef at = emit_add(e, emit_mul(e, row, emit_i64(e, a->q_row)), d);
+    LLVMValueRef there = emit_icmp(e, LLVMIntSLT, row, rows);
+    LLVMValueRef at = emit_add(e, emit_muli(e, row, a->q_row), d);
     LLVMValueRef to = attn_element(a, dst, at);
     if (a->s.dt == DT_F32) {
         LLVMValueRef n = emit_select(e, there, emit_i64(e, width), emit_i64(e, 0));
@@ -78,7 +78,7 @@ static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int wid
     LLVMValueRef v[16], src = emit_param(e, 0), factor = NULL;
     if (LLVMCountParams(e->fn) > 3)
         factor = emit_load(e, e->vf32, attn_f32(a, emit_param(e, 3), r0), NULL, 4);
-    LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
+    LLVMValueRef at = emit_add(e, emit_muli(e, d0, a->bq), r0);
     LLVMValueRef base = attn_f32(a, src, at);
     for (int x = 0; x < e->vl; x++) {
         LLVMValueRef from = emit_at(e, e->f32, base, x * a->bq);
@@ -87,8 +87,7 @@ static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int wid
         if (x < width && factor) v[x] = emit_fmul(e, v[x], factor);
     }
     emit_transpose(e, v);
-    for (int t = 0; t < e->vl; t++)
-        unpack_row(a, v[t], emit_add(e, r0, emit_i64(e, t)), d0, width);
+    for (int t = 0; t < e->vl; t++) unpack_row(a, v[t], emit_addi(e, r0, t), d0, width);
 }
 
 /* Tiles of vl rows and of vl of the n columns. */
@@ -136,7 +135,7 @@ static void spans_emit(const Attn *a, const char *part, bool from_q, int step, i
 static LLVMValueRef scratch_at(const Attn *a, LLVMValueRef ptr, LLVMValueRef r,
                                LLVMValueRef c, int64_t stride) {
     Emit *e = a->e;
-    return attn_f32(a, ptr, emit_add(e, emit_mul(e, r, emit_i64(e, stride)), c));
+    return attn_f32(a, ptr, emit_add(e, emit_muli(e, r, stride), c));
 }
 
 static void rows_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
@@ -154,7 +153,7 @@ void attn_rows_emit(const Attn *a, const char *part, bool from_q) {
 static void pairs_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
                        int64_t stride) {
     Emit *e = a->e;
-    LLVMValueRef mask = attn_width_mask(a, width), half = emit_div(e, r, emit_i64(e, 2));
+    LLVMValueRef mask = attn_width_mask(a, width), half = emit_divi(e, r, 2);
     LLVMValueRef to = scratch_at(a, emit_param(e, 1), half, c, a->s.dim), word;
     attn_pair_of_rows(a, r, c, mask, stride, &word);
     emit_store(e, word, to, mask, 4);
@@ -189,7 +188,7 @@ void attn_clear_emit(const Attn *a, const char *part, int64_t stride) {
     attn_func(a, part, "pi");
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, stride));
+    LLVMValueRef at = emit_muli(e, l.i, stride);
     LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
     Loop c;
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, dim), e->vl, 0, NULL);

@@ -127,6 +127,11 @@ LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
     return emit_gep(a->e, dtype_is_narrow(a->s.dt) ? a->e->i16 : a->e->f32, ptr, index);
 }
 
+LLVMValueRef attn_tensor(const Attn *a, LLVMValueRef ctx, int64_t slot,
+                         LLVMValueRef index) {
+    return attn_element(a, emit_slot(a->e, ctx, slot), index);
+}
+
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
     return emit_load_as(a->e, a->s.dt, ptr, mask);
 }
@@ -174,7 +179,7 @@ LLVMValueRef attn_rows_begin(const Attn *a, const char *part, const char *sig, L
     Emit *e = a->e;
     attn_func(a, part, sig);
     loop_begin(e, l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    return attn_f32(a, emit_param(e, 0), emit_mul(e, l->i, emit_i64(e, a->bq)));
+    return attn_f32(a, emit_param(e, 0), emit_muli(e, l->i, a->bq));
 }
 
 void attn_mask_emit(const Attn *a, bool window) {
@@ -182,10 +187,10 @@ void attn_mask_emit(const Attn *a, bool window) {
     Loop l;
     LLVMValueRef row = attn_rows_begin(a, window ? "window" : "mask", "pii", &l);
     LLVMValueRef ahead = emit_add(e, emit_param(e, 2), l.i);
-    if (window) ahead = emit_add(e, ahead, emit_i64(e, a->s.window));
+    if (window) ahead = emit_addi(e, ahead, a->s.window);
     LLVMValueRef never = attn_score_of_none(a);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, ahead, emit_i64(e, v)));
+        LLVMValueRef mask = emit_tail_mask(e, emit_subi(e, ahead, v));
         if (window) mask = LLVMBuildNot(e->b, mask, "");
         emit_store(e, never, emit_at(e, e->f32, row, v), mask, 4);
     }
@@ -212,7 +217,7 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     c[3] = emit_splat(e, word[RNG_LAYER]);
     LLVMValueRef limit = emit_i32_like(e, c[0], (int64_t)(a->s.dropout * 0x1p32));
     LLVMValueRef drawn = vmath_philox(e, c, word[RNG_KEY], word[RNG_KEY + 1]);
-    return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
+    return emit_icmp(e, LLVMIntUGE, drawn, limit);
 }
 
 AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
@@ -237,15 +242,15 @@ AttnPlace attn_block_place(const Attn *a, LLVMValueRef b, LLVMValueRef h,
     AttnPlace p = {.b = b, .h = h, .i0 = emit_mul(e, block, queries)};
     p.rows = emit_imin(e, emit_sub(e, tq, p.i0), queries);
     p.row = emit_add(e, emit_mul(e, b, tq), p.i0);
-    p.row = emit_add(e, emit_mul(e, p.row, emit_i64(e, a->s.heads)), h);
-    p.q_at = emit_mul(e, p.row, emit_i64(e, a->s.dim));
+    p.row = emit_add(e, emit_muli(e, p.row, a->s.heads), h);
+    p.q_at = emit_muli(e, p.row, a->s.dim);
     return p;
 }
 
 LLVMValueRef attn_kv_at(const Attn *a, LLVMValueRef b, LLVMValueRef kv_head) {
     Emit *e = a->e;
-    LLVMValueRef heads = emit_mul(e, b, emit_i64(e, a->s.tk * a->s.kv_heads));
-    return emit_mul(e, emit_add(e, heads, kv_head), emit_i64(e, a->s.dim));
+    LLVMValueRef heads = emit_muli(e, b, a->s.tk * a->s.kv_heads);
+    return emit_muli(e, emit_add(e, heads, kv_head), a->s.dim);
 }
 
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
@@ -286,11 +291,10 @@ void attn_within_emit(const Attn *a) {
     key = emit_splat(e, LLVMBuildTrunc(e->b, key, e->i32, ""));
     LLVMValueRef never = attn_score_of_none(a);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef there =
-            emit_tail_mask(e, emit_sub(e, emit_param(e, 4), emit_i64(e, v)));
+        LLVMValueRef there = emit_tail_mask(e, emit_subi(e, emit_param(e, 4), v));
         LLVMValueRef from = emit_at(e, e->i32, emit_param(e, 2), v);
         LLVMValueRef first = emit_load(e, e->vi32, from, there, 4);
-        LLVMValueRef before = LLVMBuildICmp(e->b, LLVMIntSLT, key, first, "");
+        LLVMValueRef before = emit_icmp(e, LLVMIntSLT, key, first);
         emit_store(e, never, emit_at(e, e->f32, row, v), before, 4);
     }
     loop_end(e, &l, NULL);
@@ -301,7 +305,7 @@ AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOr
                          const AttnPlace *p) {
     AttnQueries q = {NULL, p->rows, at->k};
     if (!a->s.within) return q;
-    LLVMValueRef row = emit_mul(a->e, p->b, emit_i64(a->e, a->s.tq));
+    LLVMValueRef row = emit_muli(a->e, p->b, a->s.tq);
     row = emit_add(a->e, row, p->i0);
     q.first = emit_gep(a->e, a->e->i32, emit_slot(a->e, ctx, slot), row);
     return q;
@@ -312,19 +316,19 @@ void attn_block_masks(const Attn *a, LLVMValueRef s, LLVMValueRef keys,
     Emit *e = a->e;
     if (q->first) {
         LLVMValueRef at = emit_add(e, q->k_at, j0);
-        attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, at, q->rows}, 5);
+        ATTN_CALL(a, "within", s, keys, q->first, at, q->rows);
     }
     if (!a->s.causal) return;
     if (a->s.window) {
-        LLVMValueRef seen = emit_add(e, ahead, emit_i64(e, a->s.window));
+        LLVMValueRef seen = emit_addi(e, ahead, a->s.window);
         If edge;
-        if_begin(e, &edge, LLVMBuildICmp(e->b, LLVMIntSGT, q->rows, seen, ""));
-        attn_call(a, "window", (LLVMValueRef[]){s, keys, ahead}, 3);
+        if_begin(e, &edge, emit_icmp(e, LLVMIntSGT, q->rows, seen));
+        ATTN_CALL(a, "window", s, keys, ahead);
         if_end(e, &edge);
     }
-    LLVMValueRef last = emit_add(e, ahead, emit_sub(e, keys, emit_i64(e, 1)));
+    LLVMValueRef last = emit_add(e, ahead, emit_subi(e, keys, 1));
     If crosses;
-    if_begin(e, &crosses, LLVMBuildICmp(e->b, LLVMIntSGT, last, emit_i64(e, 0), ""));
-    attn_call(a, "mask", (LLVMValueRef[]){s, keys, ahead}, 3);
+    if_begin(e, &crosses, emit_icmp(e, LLVMIntSGT, last, emit_i64(e, 0)));
+    ATTN_CALL(a, "mask", s, keys, ahead);
     if_end(e, &crosses);
 }

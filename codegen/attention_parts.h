@@ -54,6 +54,9 @@ enum { ATTN_BLOCK_KEYS = 64 };
  * i i64, f f32. attn_call calls it. */
 void attn_func(const Attn *a, const char *part, const char *sig);
 void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n);
+#define ATTN_CALL(a, part, ...)                                                          \
+    attn_call(a, part, (LLVMValueRef[]){__VA_ARGS__},                                    \
+              (int)(sizeof((LLVMValueRef[]){__VA_ARGS__}) / sizeof(LLVMValueRef)))
 /* void name(n pointers): stores them in an array and runs name.BODY of each phase over its
  * items by rt_parallel_balanced, one phase after the other. emit_slot reads pointer i of that
  * array, in a body. */
@@ -67,6 +70,9 @@ LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
 
 /* &ptr[index] of q, k, v, o or their gradients, and vl values there, as f32. */
 LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
+/* The same of the tensor in a slot of the context. */
+LLVMValueRef attn_tensor(const Attn *a, LLVMValueRef ctx, int64_t slot,
+                         LLVMValueRef index);
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
 void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
 

@@ -8,16 +8,15 @@ LLVMValueRef attn_load_words(const Attn *a, LLVMValueRef row, LLVMValueRef w, in
         LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
         return attn_load(a, attn_element(a, row, w), mask);
     }
-    LLVMValueRef at = attn_element(a, row, emit_mul(e, w, emit_i64(e, 2)));
+    LLVMValueRef at = attn_element(a, row, emit_muli(e, w, 2));
     if (width == e->vl && a->s.dim % 2 == 0) return emit_load(e, e->vf32, at, NULL, 2);
     LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
-    LLVMValueRef lane[32],
-        n = emit_sub(e, emit_i64(e, a->s.dim), emit_mul(e, w, emit_i64(e, 2)));
+    LLVMValueRef lane[32], n = emit_sub(e, emit_i64(e, a->s.dim), emit_muli(e, w, 2));
     for (int i = 0; i < 2 * e->vl; i++) lane[i] = emit_i32(e, i);
     LLVMValueRef iota = LLVMConstVector(lane, (unsigned)(2 * e->vl));
-    n = emit_imin(e, n, emit_i64(e, 2 * width));
+    n = emit_imini(e, n, 2 * width);
     n = emit_splat_n(e, LLVMBuildTrunc(e->b, n, e->i32, ""), 2 * e->vl);
-    LLVMValueRef mask = LLVMBuildICmp(e->b, LLVMIntSLT, iota, n, "");
+    LLVMValueRef mask = emit_icmp(e, LLVMIntSLT, iota, n);
     LLVMValueRef x = emit_load(e, halves, at, mask, 2);
     return LLVMBuildBitCast(e->b, x, e->vf32, "");
 }
@@ -39,9 +38,9 @@ void attn_tile_words(const Attn *a, LLVMValueRef row, LLVMValueRef w, int width,
         return;
     }
     const bool some = width < e->vl || a->s.dim % 2;
-    LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), part[2][BF16_PARTS];
+    LLVMValueRef first = emit_muli(e, w, 2), part[2][BF16_PARTS];
     for (int i = 0; i < 2; i++) {
-        LLVMValueRef n = emit_add(e, first, emit_i64(e, i * e->vl));
+        LLVMValueRef n = emit_addi(e, first, i * e->vl);
         LLVMValueRef x = load_numbers(a, row, n, some);
         if (scale) x = emit_fmul(e, x, scale);
         emit_split_bf16(e, x, part[i]);
@@ -72,7 +71,7 @@ LLVMValueRef attn_width_mask(const Attn *a, int width) {
 LLVMValueRef attn_memory_at(const Attn *a, LLVMValueRef ptr, LLVMValueRef r,
                             LLVMValueRef c, int64_t stride) {
     Emit *e = a->e;
-    return attn_element(a, ptr, emit_add(e, emit_mul(e, r, emit_i64(e, stride)), c));
+    return attn_element(a, ptr, emit_add(e, emit_muli(e, r, stride), c));
 }
 
 void attn_pair_words(const Attn *a, const LLVMValueRef *x, LLVMValueRef *word) {
@@ -97,8 +96,8 @@ void attn_pair_of_rows(const Attn *a, LLVMValueRef r, LLVMValueRef c, LLVMValueR
                        int64_t stride, LLVMValueRef *word) {
     Emit *e = a->e;
     LLVMValueRef src = emit_param(e, 0), x[2];
-    LLVMValueRef next = emit_add(e, r, emit_i64(e, 1));
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 2), "");
+    LLVMValueRef next = emit_addi(e, r, 1);
+    LLVMValueRef there = emit_icmp(e, LLVMIntSLT, next, emit_param(e, 2));
     next = emit_select(e, there, next, r);
     x[0] = attn_load_row(a, attn_memory_at(a, src, r, c, stride), mask);
     x[1] = attn_load_row(a, attn_memory_at(a, src, next, c, stride), mask);
@@ -119,7 +118,7 @@ void attn_fetch(const Attn *a, LLVMValueRef ptr, LLVMValueRef rows, int64_t row)
     const int64_t bytes = dtype_bytes[a->s.dt] * a->s.dim;
     Loop r;
     loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
-    LLVMValueRef from = attn_element(a, ptr, emit_mul(e, r.i, emit_i64(e, row)));
+    LLVMValueRef from = attn_element(a, ptr, emit_muli(e, r.i, row));
     for (int64_t byte = 0; byte < bytes; byte += EMIT_LINE_BYTES)
         emit_prefetch(e, emit_at(e, e->i8, from, byte), false, 2);
     loop_end(e, &r, NULL);

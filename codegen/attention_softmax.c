@@ -15,10 +15,10 @@ LLVMValueRef attn_maximum(const Attn *a, LLVMValueRef old, LLVMValueRef score,
     LLVMValueRef x = attn_times(a, score);
     if (!a->tiles) return emit_fmax(e, old, x);
     LLVMValueRef above = emit_fadd(e, old, emit_f32_like(e, old, LAZY_LOG2));
-    LLVMValueRef larger = LLVMBuildFCmp(e->b, LLVMRealOGT, x, above, "");
+    LLVMValueRef larger = emit_fcmp(e, LLVMRealOGT, x, above);
     LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->vl);
     LLVMValueRef some = LLVMBuildBitCast(e->b, larger, bits, "");
-    some = LLVMBuildICmp(e->b, LLVMIntNE, some, LLVMConstNull(bits), "");
+    some = emit_icmp(e, LLVMIntNE, some, LLVMConstNull(bits));
     *any = *any ? LLVMBuildOr(e->b, *any, some, "") : some;
     return emit_select(e, larger, x, old);
 }
@@ -76,7 +76,7 @@ static LLVMValueRef pair_of_keys(const Attn *a, LLVMValueRef key, LLVMValueRef l
                                  LLVMValueRef top, LLVMValueRef sum, bool alone) {
     Emit *e = a->e;
     LLVMValueRef from = attn_f32(a, emit_param(e, 0), emit_plus(e, lane, key, a->bq));
-    LLVMValueRef at = emit_plus(e, lane, emit_div(e, key, emit_i64(e, 2)), a->bq);
+    LLVMValueRef at = emit_plus(e, lane, emit_divi(e, key, 2), a->bq);
     LLVMValueRef to = attn_f32(a, emit_param(e, 5), at), p[2] = {NULL};
     for (int i = 0; i < 2 - alone; i++) {
         p[i] = probability(a, emit_at(e, e->f32, from, i * a->bq), top);
@@ -118,7 +118,7 @@ static void softmax_columns(const Attn *a, int64_t first, int n) {
     for (int v = 0; v < n; v++) next[v] = attn_score_of_none(a);
     Loop l;
     loop_begin(e, &l, zero, keys, 1, n, next);
-    row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
+    row = attn_f32(a, s, emit_muli(e, l.i, a->bq));
     for (int v = 0; v < n; v++) {
         LLVMValueRef x =
             emit_load(e, e->vf32, emit_at(e, e->f32, row, v * e->vl), NULL, 4);
@@ -138,7 +138,7 @@ static void softmax_columns(const Attn *a, int64_t first, int n) {
     }
     LLVMValueRef pairs = zero;
     if (attn_rounds_at_once(a)) {
-        pairs = emit_sub(e, keys, emit_rem(e, keys, emit_i64(e, 2)));
+        pairs = emit_sub(e, keys, emit_remi(e, keys, 2));
         probabilities(a, first, n, zero, pairs, 2, top, sum);
     }
     probabilities(a, first, n, pairs, keys, 1, top, sum);
@@ -168,7 +168,7 @@ void attn_drop_emit(const Attn *a) {
     Loop c;
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
     LLVMValueRef index = emit_add(e, emit_param(e, 3), l.i);
-    index = emit_add(e, index, emit_mul(e, c.i, emit_i64(e, a->next_query)));
+    index = emit_add(e, index, emit_muli(e, c.i, a->next_query));
     LLVMValueRef keep = attn_keep(a, emit_param(e, 2), index);
     LLVMValueRef drop = LLVMBuildNot(e->b, keep, "");
     emit_store(e, LLVMConstNull(e->vf32), attn_f32(a, row, c.i), drop, 4);
@@ -182,11 +182,11 @@ void attn_narrow_emit(const Attn *a) {
     Loop l;
     attn_func(a, "narrow", "pip");
     loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 2, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
+    LLVMValueRef at = emit_muli(e, l.i, a->bq);
     LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
-    LLVMValueRef to = attn_f32(a, emit_param(e, 2), emit_div(e, at, emit_i64(e, 2)));
-    LLVMValueRef next = emit_add(e, l.i, emit_i64(e, 1));
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 1), "");
+    LLVMValueRef to = attn_f32(a, emit_param(e, 2), emit_divi(e, at, 2));
+    LLVMValueRef next = emit_addi(e, l.i, 1);
+    LLVMValueRef there = emit_icmp(e, LLVMIntSLT, next, emit_param(e, 1));
     for (int64_t v = 0; v < a->bq; v += e->vl) {
         LLVMValueRef p[2];
         for (int i = 0; i < 2; i++) {

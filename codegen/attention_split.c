@@ -15,10 +15,10 @@ AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef pa
     if (a->parts == 1) return all;
     LLVMValueRef size = emit_i64(e, block), n = emit_i64(e, a->parts), at[2];
     LLVMValueRef blocks = emit_sub(e, all.to, all.from);
-    blocks = emit_imax(e, emit_add(e, blocks, emit_i64(e, block - 1)), emit_i64(e, 0));
+    blocks = emit_imax(e, emit_addi(e, blocks, block - 1), emit_i64(e, 0));
     blocks = emit_div(e, blocks, size);
     for (int i = 0; i < 2; i++) {
-        LLVMValueRef p = emit_add(e, part, emit_i64(e, i));
+        LLVMValueRef p = emit_addi(e, part, i);
         at[i] = emit_mul(e, emit_div(e, emit_mul(e, blocks, p), n), size);
         at[i] = emit_imin(e, emit_add(e, all.from, at[i]), all.to);
     }
@@ -66,7 +66,7 @@ void attn_add_emit(const Attn *a, int to, int work, int64_t at) {
     LLVMValueRef from = emit_at(e, e->f32, emit_slot(a->e, ctx, work), at);
     Loop l, c;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, width));
+    LLVMValueRef row = emit_muli(e, l.i, width);
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, width), e->vl, 0, NULL);
     LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, emit_i64(e, width), c.i));
     if (!left) mask = NULL;
@@ -76,7 +76,7 @@ void attn_add_emit(const Attn *a, int to, int work, int64_t at) {
         part = emit_load(e, e->vf32, part, mask, 4);
         sum = sum ? emit_fadd(e, sum, part) : part;
     }
-    attn_store(a, sum, attn_element(a, emit_slot(a->e, ctx, to), x), mask);
+    attn_store(a, sum, attn_tensor(a, ctx, to, x), mask);
     loop_end(e, &c, NULL);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);

@@ -131,11 +131,11 @@ static void begin(const Queries *q, LLVMValueRef q_rows, LLVMValueRef n) {
     Emit *e = a->e;
     StripPlace x = place_of(q, n, n);
     StripRows r = attn_strip_rows(a, n, q->at.queries.rows);
-    LLVMValueRef from = emit_mul(e, r.from, emit_i64(e, a->q_row));
+    LLVMValueRef from = emit_muli(e, r.from, a->q_row);
     LLVMValueRef pack[] = {attn_element(a, q_rows, from), attn_in_strip(&x, q->x.packed),
                            r.some, emit_f32(e, a->s.scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
-    attn_call(a, "start", &x.work, 1);
+    ATTN_CALL(a, "start", x.work);
 }
 
 void attn_strips_emit(const Attn *a) {
@@ -151,7 +151,7 @@ void attn_strips_emit(const Attn *a) {
     q.keys = attn_kept_keys(a, work, zero);
     q.values = attn_kept_values(a, work, zero);
     q.at = attn_strip_masks_of(a, ctx, FORWARD_RNG, FORWARD_FIRST, &origin, &p);
-    LLVMValueRef rows = attn_element(a, emit_slot(a->e, ctx, FORWARD_Q), p.q_at);
+    LLVMValueRef rows = attn_tensor(a, ctx, FORWARD_Q, p.q_at);
     Loop n;
     attn_fetch(a, rows, p.rows, a->q_row);
     loop_begin(e, &n, zero, emit_i64(e, a->strips), 1, 0, NULL);

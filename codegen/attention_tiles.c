@@ -10,7 +10,7 @@ static void padded_begin(const Attn *a, const char *part, int64_t rows, int64_t 
     If f;
     attn_func(a, part, "ppi");
     LLVMValueRef all = emit_i64(e, rows), zero = emit_i64(e, 0);
-    if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, emit_param(e, 2), all, ""));
+    if_begin(e, &f, emit_icmp(e, LLVMIntSLT, emit_param(e, 2), all));
     attn_zeros(a, emit_param(e, 1), zero, emit_i64(e, words));
     if_end(e, &f);
 }
@@ -24,7 +24,7 @@ int64_t attn_tiled_words(const AttnShape *s, int64_t keys) {
 }
 
 LLVMValueRef attn_tiles_before(const Attn *a, LLVMValueRef block) {
-    return emit_mul(a->e, block, emit_i64(a->e, attn_tiled_words(&a->s, a->bk)));
+    return emit_muli(a->e, block, attn_tiled_words(&a->s, a->bk));
 }
 
 /* Pairs of rows r0.. and columns c.. of src. whole: all rows of it are there. */
@@ -40,16 +40,16 @@ static void pairs_line(const void *ctx, LLVMValueRef t, LLVMValueRef *word) {
     const PairsTile *p = ctx;
     const Attn *a = p->a;
     Emit *e = a->e;
-    LLVMValueRef last = emit_sub(e, emit_param(e, 2), emit_i64(e, 1)), x[2];
+    LLVMValueRef last = emit_subi(e, emit_param(e, 2), 1), x[2];
     LLVMValueRef mask = attn_width_mask(a, p->width);
     for (int i = 0; i < 2; i++) {
-        LLVMValueRef r = emit_add(e, p->r0, emit_i64(e, i));
+        LLVMValueRef r = emit_addi(e, p->r0, i);
         r = emit_plus(e, r, t, 2);
         LLVMValueRef from = p->whole ? r : emit_imin(e, r, last);
         x[i] = attn_load_row(
             a, attn_memory_at(a, emit_param(e, 0), from, p->c, p->stride), mask);
         if (p->whole) continue;
-        LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLE, r, last, "");
+        LLVMValueRef there = emit_icmp(e, LLVMIntSLE, r, last);
         x[i] = emit_select(e, there, x[i], LLVMConstNull(LLVMTypeOf(x[i])));
     }
     attn_pair_words(a, x, word);
@@ -60,7 +60,7 @@ static void transposed_tile(const PairsTile *p) {
     const Attn *a = p->a;
     Emit *e = a->e;
     LLVMValueRef two = emit_i64(e, 2 * TILE_SIDE), v[TILE_SIDE], word;
-    LLVMValueRef at = emit_mul(e, emit_rem(e, p->c, two), emit_i64(e, TILE_SIDE));
+    LLVMValueRef at = emit_muli(e, emit_rem(e, p->c, two), TILE_SIDE);
     at = emit_plus(e, at, emit_div(e, p->c, two), attn_tiled_block(a));
     at = emit_plus(e, at, emit_div(e, p->r0, two), 2 * TILE_WORDS * a->tile_parts);
     LLVMValueRef to = attn_f32(a, emit_param(e, 1), at);
@@ -105,7 +105,7 @@ static void row_tile_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int wid
     LLVMValueRef row = attn_memory_at(a, emit_param(e, 0), r, emit_i64(e, 0), stride);
     LLVMValueRef block = emit_i64(e, 2 * TILE_SIDE), side = emit_i64(e, TILE_SIDE);
     const int64_t words = attn_tiled_dim(&a->s) * TILE_SIDE * a->tile_parts;
-    LLVMValueRef at = emit_mul(e, emit_div(e, r, block), emit_i64(e, words));
+    LLVMValueRef at = emit_muli(e, emit_div(e, r, block), words);
     at = emit_plus(e, at, c, 2 * TILE_SIDE * a->tile_parts);
     at = emit_plus(e, at, emit_div(e, emit_rem(e, r, block), side), TILE_WORDS);
     at = emit_plus(e, at, emit_rem(e, r, side), TILE_SIDE);
@@ -125,9 +125,9 @@ void attn_row_tiles_emit(const Attn *a, const char *part) {
 static void pair_strips_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
                              int64_t stride) {
     Emit *e = a->e;
-    LLVMValueRef half = emit_div(e, r, emit_i64(e, 2)), side = emit_i64(e, TILE_SIDE);
+    LLVMValueRef half = emit_divi(e, r, 2), side = emit_i64(e, TILE_SIDE);
     const int64_t words = a->strips * a->bq / 2 * a->tile_parts;
-    LLVMValueRef at = emit_mul(e, c, emit_i64(e, words)), word[BF16_PARTS];
+    LLVMValueRef at = emit_muli(e, c, words), word[BF16_PARTS];
     at = emit_plus(e, at, emit_div(e, half, side), TILE_WORDS * a->tile_parts);
     at = emit_plus(e, at, emit_rem(e, half, side), TILE_SIDE);
     LLVMValueRef to = attn_f32(a, emit_param(e, 1), at);
@@ -147,7 +147,7 @@ void attn_pair_strips_emit(const Attn *a, const char *part) {
 /* &src[c][r] of strips, each with the rows of all blocks of keys. */
 static LLVMValueRef in_strips(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
     Emit *e = a->e;
-    LLVMValueRef at = emit_mul(e, c, emit_i64(e, round_up(a->s.tk, a->bk)));
+    LLVMValueRef at = emit_muli(e, c, round_up(a->s.tk, a->bk));
     return attn_f32(a, emit_param(e, 0), emit_plus(e, at, r, TILE_SIDE));
 }
 
@@ -157,7 +157,7 @@ static void round_strips_line(const Attn *a, LLVMValueRef r, LLVMValueRef c) {
     LLVMValueRef line = emit_load(e, e->vf32, in_strips(a, r, c), NULL, 4);
     LLVMValueRef to = attn_memory_at(a, emit_param(e, 1), r, c, a->kv_row);
     if (dtype_is_narrow(a->s.dt)) {
-        LLVMValueRef next = emit_add(e, c, emit_i64(e, TILE_SIDE));
+        LLVMValueRef next = emit_addi(e, c, TILE_SIDE);
         next = emit_load(e, e->vf32, in_strips(a, r, next), NULL, 4);
         line = emit_to_narrow_both(e, a->s.dt, line, next);
     }

@@ -51,10 +51,9 @@ static AttnRange seen_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef b) {
     const AttnShape *s = &a->s;
     AttnOrigin at = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, b);
     AttnRange r = {emit_i64(e, 0), emit_i64(e, s->tk)};
-    LLVMValueRef end = emit_add(e, emit_sub(e, at.q, at.k), emit_i64(e, 1));
+    LLVMValueRef end = emit_addi(e, emit_sub(e, at.q, at.k), 1);
     if (s->causal) r.to = emit_imin(e, r.to, end);
-    if (s->window)
-        r.from = emit_imax(e, r.from, emit_sub(e, end, emit_i64(e, s->window)));
+    if (s->window) r.from = emit_imax(e, r.from, emit_subi(e, end, s->window));
     if (!s->within) return r;
     LLVMValueRef first = emit_gep(e, e->i32, emit_slot(a->e, ctx, FORWARD_FIRST), b);
     first = LLVMBuildSExt(e->b, emit_load(e, e->i32, first, NULL, 4), e->i64, "");
@@ -87,21 +86,15 @@ static void piece_block(const Attn *a, LLVMValueRef ctx, LLVMValueRef b,
     LLVMValueRef all = emit_i64(e, s->kv_heads), dim = emit_i64(e, s->dim);
     LLVMValueRef bk = emit_i64(e, a->bk), left = emit_sub(e, r.to, from);
     LLVMValueRef q = emit_add(e, emit_mul(e, b, all), first);
-    q = emit_mul(e, q, emit_i64(e, s->heads / s->kv_heads * s->dim));
-    LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, s->tk)), from);
+    q = emit_muli(e, q, s->heads / s->kv_heads * s->dim);
+    LLVMValueRef row = emit_add(e, emit_muli(e, b, s->tk), from);
     LLVMValueRef kv = emit_mul(e, emit_add(e, emit_mul(e, row, all), first), dim);
-    LLVMValueRef k = attn_element(a, emit_slot(a->e, ctx, FORWARD_K), kv);
-    LLVMValueRef v = attn_element(a, emit_slot(a->e, ctx, FORWARD_V), kv);
-    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntSLE, left, bk, "");
+    LLVMValueRef k = attn_tensor(a, ctx, FORWARD_K, kv);
+    LLVMValueRef v = attn_tensor(a, ctx, FORWARD_V, kv);
+    LLVMValueRef last = emit_icmp(e, LLVMIntSLE, left, bk);
     LLVMValueRef next = attn_element(a, k, emit_i64(e, a->bk * a->kv_row));
-    LLVMValueRef args[] = {attn_element(a, emit_slot(a->e, ctx, FORWARD_Q), q),
-                           k,
-                           v,
-                           work,
-                           heads,
-                           emit_imin(e, left, bk),
-                           emit_select(e, last, v, next)};
-    attn_call(a, "block", args, ARRAY_LEN(args));
+    ATTN_CALL(a, "block", attn_tensor(a, ctx, FORWARD_Q, q), k, v, work, heads,
+              emit_imin(e, left, bk), emit_select(e, last, v, next));
 }
 
 /* name.piece(ctx, place, from, to): kv heads [from, to) of a place, which is a sequence and
@@ -113,13 +106,13 @@ static void piece_emit(const Attn *a, const TokenState *x) {
                  n = emit_i64(e, a->parts);
     LLVMValueRef b = emit_div(e, place, n), part = emit_rem(e, place, n);
     LLVMValueRef from = emit_param(e, 2), to = emit_param(e, 3);
-    LLVMValueRef item = emit_mul(e, place, emit_i64(e, a->s.kv_heads));
+    LLVMValueRef item = emit_muli(e, place, a->s.kv_heads);
     LLVMValueRef work = attn_token_work(a, x, ctx, emit_add(e, item, from));
     LLVMValueRef heads = emit_sub(e, to, from);
     AttnRange r = attn_part(a, seen_keys(a, ctx, b), e->vl, part);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), heads, 1, 0, NULL);
-    start(a, x, attn_f32(a, work, emit_mul(e, l.i, emit_i64(e, x->floats))));
+    start(a, x, attn_f32(a, work, emit_muli(e, l.i, x->floats)));
     loop_end(e, &l, NULL);
     loop_begin(e, &l, r.from, r.to, a->bk, 0, NULL);
     piece_block(a, ctx, b, from, heads, work, r, l.i);
@@ -142,12 +135,12 @@ static void body_emit(const Attn *a, int64_t heads) {
     LLVMValueRef first = emit_mul(e, l.i, all);
     LLVMValueRef from = emit_imax(e, emit_sub(e, begin, first), emit_i64(e, 0));
     LLVMValueRef to = emit_imin(e, emit_sub(e, end, first), all);
-    attn_call(a, "piece", (LLVMValueRef[]){ctx, l.i, from, to}, 4);
+    ATTN_CALL(a, "piece", ctx, l.i, from, to);
     loop_end(e, &l, NULL);
     if (a->parts == 1) {
         LLVMValueRef group = emit_i64(e, a->s.heads / a->s.kv_heads);
-        LLVMValueRef rows[] = {ctx, emit_mul(e, begin, group), emit_mul(e, end, group)};
-        attn_call(a, "join_rows", rows, 3);
+        ATTN_CALL(a, "join_rows", ctx, emit_mul(e, begin, group),
+                  emit_mul(e, end, group));
     }
     emit_ret(e, NULL);
 }

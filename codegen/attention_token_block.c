@@ -58,7 +58,7 @@ static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueRef
     loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), attn_token_numbers(a), n, sum);
     Words x = load_words(a, attn_element(a, q, l.i), NULL);
     for (int t = 0; t < n; t++) {
-        LLVMValueRef at = emit_add(e, l.i, emit_i64(e, t * a->kv_row));
+        LLVMValueRef at = emit_addi(e, l.i, t * a->kv_row);
         Words row = load_words(a, attn_element(a, k, at), NULL);
         sum[t] = add_words(a, &row, &x, l.carry[t]);
         if (ahead) fetch(a, attn_element(a, ahead, at));
@@ -94,7 +94,7 @@ static void score_rest(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueR
     emit_store(e, emit_f32_like(e, zero, -INFINITY), scores, NULL, 4);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), keys, 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row)), sum = zero;
+    LLVMValueRef at = emit_muli(e, l.i, a->kv_row), sum = zero;
     dot_rows(a, q, attn_element(a, k, at), NULL, 1, &sum);
     sum = emit_fmul(e, emit_reduce_add(e, sum), emit_f32(e, a->s.scale * M_LOG2E));
     emit_store(e, sum, attn_f32(a, scores, l.i), NULL, 4);
@@ -112,8 +112,8 @@ static void heads_begin(const Attn *a, const TokenState *x, Heads *h, LLVMValueR
     Emit *e = a->e;
     LLVMValueRef zero = emit_i64(e, 0), group = emit_i64(e, a->s.heads / a->s.kv_heads);
     loop_begin(e, &h->kv, zero, heads, 1, 0, NULL);
-    h->work = attn_f32(a, work, emit_mul(e, h->kv.i, emit_i64(e, x->floats)));
-    h->column = emit_mul(e, h->kv.i, emit_i64(e, a->s.dim));
+    h->work = attn_f32(a, work, emit_muli(e, h->kv.i, x->floats));
+    h->column = emit_muli(e, h->kv.i, a->s.dim);
     loop_begin(e, &h->g, zero, group, 1, 0, NULL);
 }
 
@@ -124,16 +124,16 @@ static void heads_end(const Attn *a, Heads *h) {
 
 static LLVMValueRef scores_of(const Attn *a, const TokenState *x, const Heads *h) {
     LLVMValueRef scores = emit_at(a->e, a->e->f32, h->work, x->scores);
-    return attn_f32(a, scores, emit_mul(a->e, h->g.i, emit_i64(a->e, ATTN_BLOCK_KEYS)));
+    return attn_f32(a, scores, emit_muli(a->e, h->g.i, ATTN_BLOCK_KEYS));
 }
 
 static LLVMValueRef stats_of(const Attn *a, const TokenState *x, const Heads *h) {
     LLVMValueRef stats = emit_at(a->e, a->e->f32, h->work, x->stats);
-    return attn_f32(a, stats, emit_mul(a->e, h->g.i, emit_i64(a->e, STATS)));
+    return attn_f32(a, stats, emit_muli(a->e, h->g.i, STATS));
 }
 
 static LLVMValueRef sums_of(const Attn *a, const TokenState *x, const Heads *h) {
-    return attn_f32(a, h->work, emit_mul(a->e, h->g.i, emit_i64(a->e, x->row)));
+    return attn_f32(a, h->work, emit_muli(a->e, h->g.i, x->row));
 }
 
 /* What the first query head of a kv head fetches; others fetch what is there. */
@@ -141,7 +141,7 @@ static LLVMValueRef ahead_of(const Attn *a, const Heads *h, LLVMValueRef ahead,
                              LLVMValueRef here) {
     Emit *e = a->e;
     if (a->s.heads == a->s.kv_heads) return attn_element(a, ahead, h->column);
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, h->g.i, emit_i64(e, 0), "");
+    LLVMValueRef first = emit_icmp(e, LLVMIntEQ, h->g.i, emit_i64(e, 0));
     return emit_select(e, first, attn_element(a, ahead, h->column), here);
 }
 
@@ -151,12 +151,12 @@ static void scores_emit(const Attn *a, const TokenState *x) {
     Emit *e = a->e;
     attn_func(a, "scores", "pppiiip");
     LLVMValueRef from = emit_param(e, 4), keys = emit_param(e, 5);
-    LLVMValueRef all = LLVMBuildICmp(e->b, LLVMIntEQ, keys, emit_i64(e, e->vl), "");
+    LLVMValueRef all = emit_icmp(e, LLVMIntEQ, keys, emit_i64(e, e->vl));
     LLVMValueRef group = emit_i64(e, a->s.heads / a->s.kv_heads);
     Heads h;
     heads_begin(a, x, &h, emit_param(e, 2), emit_param(e, 3));
     LLVMValueRef head = emit_add(e, emit_mul(e, h.kv.i, group), h.g.i);
-    LLVMValueRef q = emit_mul(e, head, emit_i64(e, a->s.dim));
+    LLVMValueRef q = emit_muli(e, head, a->s.dim);
     q = attn_element(a, emit_param(e, 0), q);
     LLVMValueRef k = attn_element(a, emit_param(e, 1), h.column);
     LLVMValueRef to = attn_f32(a, scores_of(a, x, &h), from);
@@ -260,7 +260,7 @@ static void value_span(const Attn *a, const Values *m, LLVMValueRef c, int n,
     loop_begin(e, &l, emit_i64(e, 0), m->keys, 1, n, sum);
     LLVMValueRef p = emit_load(e, e->f32, attn_f32(a, m->p, l.i), NULL, 4);
     p = emit_splat(e, p);
-    LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, a->kv_row));
+    LLVMValueRef row = emit_muli(e, l.i, a->kv_row);
     fetch_numbers(a, attn_element(a, ahead, row), n * e->vl);
     load_values(a, attn_element(a, v, row), n, mask, x);
     for (int i = 0; i < n; i++) sum[i] = emit_fma(e, p, x[i], l.carry[i]);
@@ -310,9 +310,9 @@ static void tile_begin(const Attn *a, Tile *t, LLVMValueRef rows, LLVMValueRef k
     LLVMValueRef vl = emit_i64(e, e->vl);
     loop_begin(e, &t->l, emit_i64(e, 0), keys, e->vl, 0, NULL);
     LLVMValueRef left = emit_sub(e, keys, t->l.i);
-    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntSLE, left, vl, "");
+    LLVMValueRef last = emit_icmp(e, LLVMIntSLE, left, vl);
     t->keys = emit_imin(e, left, vl);
-    t->row = attn_element(a, rows, emit_mul(e, t->l.i, emit_i64(e, a->kv_row)));
+    t->row = attn_element(a, rows, emit_muli(e, t->l.i, a->kv_row));
     t->ahead = attn_element(a, t->row, emit_i64(e, e->vl * a->kv_row));
     t->ahead = emit_select(e, last, next, t->ahead);
 }
@@ -327,13 +327,11 @@ static void block_emit(const Attn *a) {
     LLVMValueRef keys = emit_param(e, 5);
     Tile t;
     tile_begin(a, &t, k, keys, v);
-    attn_call(a, "scores",
-              (LLVMValueRef[]){q, t.row, work, heads, t.l.i, t.keys, t.ahead}, 7);
+    ATTN_CALL(a, "scores", q, t.row, work, heads, t.l.i, t.keys, t.ahead);
     loop_end(e, &t.l, NULL);
-    attn_call(a, "softmax", (LLVMValueRef[]){work, heads, keys}, 3);
+    ATTN_CALL(a, "softmax", work, heads, keys);
     tile_begin(a, &t, v, keys, emit_param(e, 6));
-    attn_call(a, "values", (LLVMValueRef[]){t.row, work, heads, t.l.i, t.keys, t.ahead},
-              6);
+    ATTN_CALL(a, "values", t.row, work, heads, t.l.i, t.keys, t.ahead);
     loop_end(e, &t.l, NULL);
     emit_ret(e, NULL);
 }

@@ -134,8 +134,8 @@ StripPlace attn_strip_place(const Attn *a, LLVMValueRef scratch, int64_t floats,
                             LLVMValueRef n, LLVMValueRef turn) {
     Emit *e = a->e;
     StripPlace x = {.a = a};
-    x.work = attn_f32(a, scratch, emit_mul(e, n, emit_i64(e, floats)));
-    x.turn = attn_f32(a, scratch, emit_mul(e, turn, emit_i64(e, floats)));
+    x.work = attn_f32(a, scratch, emit_muli(e, n, floats));
+    x.turn = attn_f32(a, scratch, emit_muli(e, turn, floats));
     return x;
 }
 
@@ -150,8 +150,8 @@ LLVMValueRef attn_in_turn(const StripPlace *x, int64_t at) {
 StripRows attn_strip_rows(const Attn *a, LLVMValueRef n, LLVMValueRef rows) {
     Emit *e = a->e;
     LLVMValueRef one = emit_i64(e, 1), last = emit_sub(e, rows, one);
-    StripRows r = {.lane = emit_mul(e, n, emit_i64(e, a->bq))};
-    r.rows = emit_imin(e, emit_sub(e, rows, r.lane), emit_i64(e, a->bq));
+    StripRows r = {.lane = emit_muli(e, n, a->bq)};
+    r.rows = emit_imini(e, emit_sub(e, rows, r.lane), a->bq);
     r.some = emit_imax(e, r.rows, one);
     r.rows = emit_imax(e, r.rows, emit_i64(e, 0));
     r.from = emit_imin(e, r.lane, last);
@@ -173,7 +173,7 @@ void attn_strip_keep(const Attn *a, const StripMasks *m, const StripAt *at,
     if (a->s.dropout == 0) return;
     LLVMValueRef number = emit_plus(e, m->number, at->block, a->bk);
     number = emit_plus(e, number, at->strip, a->bq * a->next_query);
-    attn_call(a, "keep", (LLVMValueRef[]){m->rng, number, room}, 3);
+    ATTN_CALL(a, "keep", m->rng, number, room);
 }
 
 LLVMValueRef attn_strip_kept(const Attn *a, LLVMValueRef room, int64_t key) {
@@ -203,7 +203,7 @@ static void mask_beyond(const Attn *a, LLVMValueRef s, LLVMValueRef keys) {
     Emit *e = a->e;
     Loop l;
     loop_begin(e, &l, keys, emit_i64(e, a->bk), 1, 0, NULL);
-    LLVMValueRef row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
+    LLVMValueRef row = attn_f32(a, s, emit_muli(e, l.i, a->bq));
     emit_store(e, attn_score_of_none(a), row, NULL, 4);
     loop_end(e, &l, NULL);
 }
@@ -212,7 +212,7 @@ void attn_strip_masks(const Attn *a, LLVMValueRef s, const StripAt *at,
                       const StripMasks *m) {
     Emit *e = a->e;
     StripRows r = attn_strip_rows(a, at->strip, m->queries.rows);
-    LLVMValueRef j0 = emit_mul(e, at->block, emit_i64(e, a->bk));
+    LLVMValueRef j0 = emit_muli(e, at->block, a->bk);
     LLVMValueRef ahead = emit_sub(e, emit_add(e, m->ahead, j0), r.lane);
     AttnQueries q = {NULL, r.rows, m->queries.k_at};
     if (a->s.within) q.first = emit_gep(e, e->i32, m->queries.first, r.lane);
@@ -227,13 +227,13 @@ static LLVMValueRef skipped(const Attn *a, LLVMValueRef block, const StripMasks 
     LLVMValueRef zero = emit_i64(e, 0), most = emit_i64(e, a->strips - 2);
     if (!a->s.causal) return zero;
     LLVMValueRef ahead = emit_imax(e, emit_plus(e, m->ahead, block, a->bk), zero);
-    return emit_imin(e, emit_div(e, ahead, emit_i64(e, ATTN_STRIP)), most);
+    return emit_imin(e, emit_divi(e, ahead, ATTN_STRIP), most);
 }
 
 static LLVMValueRef strips_in_all(const Attn *a, LLVMValueRef from, LLVMValueRef to,
                                   const StripMasks *m) {
     Emit *e = a->e;
-    LLVMValueRef all = emit_mul(e, emit_sub(e, to, from), emit_i64(e, a->strips));
+    LLVMValueRef all = emit_muli(e, emit_sub(e, to, from), a->strips);
     Loop l;
     if (!a->s.causal) return all;
     loop_begin(e, &l, from, to, 1, 1, &all);
@@ -249,12 +249,11 @@ static void complete(const Attn *a, StripAt *at, LLVMValueRef n, LLVMValueRef to
     LLVMValueRef one = emit_i64(e, 1), end = emit_sub(e, to, one);
     at->skipped = skipped(a, at->block, m);
     at->next_strip = emit_add(e, at->strip, one);
-    LLVMValueRef ends =
-        LLVMBuildICmp(e->b, LLVMIntEQ, at->next_strip, emit_i64(e, a->strips), "");
+    LLVMValueRef ends = emit_icmp(e, LLVMIntEQ, at->next_strip, emit_i64(e, a->strips));
     LLVMValueRef next = emit_imin(e, emit_add(e, at->block, one), end);
     at->next_block = emit_select(e, ends, next, at->block);
     at->next_strip = emit_select(e, ends, skipped(a, next, m), at->next_strip);
-    at->turn = emit_rem(e, n, emit_i64(e, 2));
+    at->turn = emit_remi(e, n, 2);
     at->other = emit_sub(e, one, at->turn);
 }
 
@@ -279,10 +278,10 @@ static void walk(const Attn *a, LLVMValueRef from, LLVMValueRef to, const StripM
     w->each(w->ctx, &at);
     LLVMValueRef next[] = {at.block, at.strip, at.next_block, at.next_strip};
     loop_end(e, &l, next);
-    LLVMValueRef last = emit_sub(e, all, emit_i64(e, 1));
+    LLVMValueRef last = emit_subi(e, all, 1);
     w->end(w->ctx, &(StripAt){.last_block = l.carry[0],
                               .last_strip = l.carry[1],
-                              .other = emit_rem(e, last, emit_i64(e, 2))});
+                              .other = emit_remi(e, last, 2)});
 }
 
 void attn_walk_strips(const Attn *a, const AttnRange *keys, const StripMasks *m,
@@ -290,10 +289,10 @@ void attn_walk_strips(const Attn *a, const AttnRange *keys, const StripMasks *m,
     Emit *e = a->e;
     LLVMValueRef bk = emit_i64(e, a->bk), zero = emit_i64(e, 0);
     LLVMValueRef from = emit_div(e, keys->from, bk);
-    LLVMValueRef to = emit_add(e, keys->to, emit_i64(e, a->bk - 1));
+    LLVMValueRef to = emit_addi(e, keys->to, a->bk - 1);
     to = emit_div(e, emit_imax(e, to, zero), bk);
     If some;
-    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSGT, to, from, ""));
+    if_begin(e, &some, emit_icmp(e, LLVMIntSGT, to, from));
     walk(a, from, to, m, w);
     if_end(e, &some);
 }

@@ -242,7 +242,7 @@ LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 }
 
 LLVMValueRef emit_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale) {
-    return emit_add(e, base, emit_mul(e, i, emit_i64(e, scale)));
+    return emit_add(e, base, emit_muli(e, i, scale));
 }
 
 LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -262,11 +262,39 @@ LLVMValueRef emit_rem(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 }
 
 LLVMValueRef emit_imin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return emit_select(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b);
+    return emit_select(e, emit_icmp(e, LLVMIntSLT, a, b), a, b);
 }
 
 LLVMValueRef emit_imax(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return emit_select(e, LLVMBuildICmp(e->b, LLVMIntSGT, a, b, ""), a, b);
+    return emit_select(e, emit_icmp(e, LLVMIntSGT, a, b), a, b);
+}
+
+LLVMValueRef emit_addi(Emit *e, LLVMValueRef a, int64_t b) {
+    return emit_add(e, a, emit_i64(e, b));
+}
+
+LLVMValueRef emit_subi(Emit *e, LLVMValueRef a, int64_t b) {
+    return emit_sub(e, a, emit_i64(e, b));
+}
+
+LLVMValueRef emit_muli(Emit *e, LLVMValueRef a, int64_t b) {
+    return emit_mul(e, a, emit_i64(e, b));
+}
+
+LLVMValueRef emit_divi(Emit *e, LLVMValueRef a, int64_t b) {
+    return emit_div(e, a, emit_i64(e, b));
+}
+
+LLVMValueRef emit_remi(Emit *e, LLVMValueRef a, int64_t b) {
+    return emit_rem(e, a, emit_i64(e, b));
+}
+
+LLVMValueRef emit_imini(Emit *e, LLVMValueRef a, int64_t b) {
+    return emit_imin(e, a, emit_i64(e, b));
+}
+
+LLVMValueRef emit_icmp(Emit *e, LLVMIntPredicate is, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildICmp(e->b, is, a, b, "");
 }
 
 LLVMValueRef emit_fadd(Emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -301,16 +329,20 @@ LLVMValueRef emit_fabs(Emit *e, LLVMValueRef a) {
 }
 
 LLVMValueRef emit_fmax(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b);
+    return emit_select(e, emit_fcmp(e, LLVMRealOGT, a, b), a, b);
 }
 
 LLVMValueRef emit_fmaximum(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
+    LLVMValueRef nan = emit_fcmp(e, LLVMRealUNO, a, a);
     return emit_select(e, nan, a, emit_fmax(e, a, b));
 }
 
 LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, ""), a, b);
+    return emit_select(e, emit_fcmp(e, LLVMRealOLT, a, b), a, b);
+}
+
+LLVMValueRef emit_fcmp(Emit *e, LLVMRealPredicate is, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildFCmp(e->b, is, a, b, "");
 }
 
 LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b) {
@@ -385,7 +417,7 @@ void emit_store(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask
 LLVMValueRef emit_begins_line(Emit *e, LLVMValueRef ptr) {
     LLVMValueRef at = LLVMBuildPtrToInt(e->b, ptr, e->i64, "");
     at = LLVMBuildAnd(e->b, at, emit_i64(e, EMIT_LINE_BYTES - 1), "");
-    return LLVMBuildICmp(e->b, LLVMIntEQ, at, emit_i64(e, 0), "");
+    return emit_icmp(e, LLVMIntEQ, at, emit_i64(e, 0));
 }
 
 void emit_stream(Emit *e, LLVMValueRef value, LLVMValueRef ptr) {
@@ -412,10 +444,9 @@ void emit_prefetch(Emit *e, LLVMValueRef ptr, bool writes, int level) {
 static LLVMValueRef tail_mask(Emit *e, LLVMValueRef n, int lanes) {
     LLVMValueRef lane[64];
     for (int i = 0; i < lanes; i++) lane[i] = emit_i32(e, i);
-    n = emit_imin(e, emit_imax(e, n, emit_i64(e, 0)), emit_i64(e, lanes));
+    n = emit_imini(e, emit_imax(e, n, emit_i64(e, 0)), lanes);
     LLVMValueRef count = emit_splat_n(e, LLVMBuildTrunc(e->b, n, e->i32, ""), lanes);
-    return LLVMBuildICmp(e->b, LLVMIntSLT, LLVMConstVector(lane, (unsigned)lanes), count,
-                         "");
+    return emit_icmp(e, LLVMIntSLT, LLVMConstVector(lane, (unsigned)lanes), count);
 }
 
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef n) {

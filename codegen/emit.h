@@ -87,6 +87,14 @@ LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b);  /* both >= 0 */
 LLVMValueRef emit_rem(Emit *e, LLVMValueRef a, LLVMValueRef b);  /* both >= 0 */
 LLVMValueRef emit_imin(Emit *e, LLVMValueRef a, LLVMValueRef b); /* signed */
 LLVMValueRef emit_imax(Emit *e, LLVMValueRef a, LLVMValueRef b);
+/* The same with a constant on the right. */
+LLVMValueRef emit_addi(Emit *e, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_subi(Emit *e, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_muli(Emit *e, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_divi(Emit *e, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_remi(Emit *e, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_imini(Emit *e, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_icmp(Emit *e, LLVMIntPredicate is, LLVMValueRef a, LLVMValueRef b);
 
 /* f32 (f64) arithmetic, scalar or vector of any lane count. emit_fma rounds once.
  * emit_fmax(a, b) is b when one of them is NaN, as the x86 instruction; emit_fmaximum is NaN. */
@@ -100,6 +108,7 @@ LLVMValueRef emit_fabs(Emit *e, LLVMValueRef a);
 LLVMValueRef emit_fmax(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fmaximum(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fcmp(Emit *e, LLVMRealPredicate is, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b);
 
 /* The bits of f32, scalar or vector, as i32, and back; and what LLVM's instructions of these names

@@ -21,8 +21,8 @@ static LLVMValueRef rounded(Emit *e, LLVMValueRef value) {
     LLVMValueRef up = LLVMBuildAdd(e->b, bits, LLVMBuildAdd(e->b, odd, half, ""), "");
     LLVMValueRef exponent = emit_and(e, bits, 0x7f800000),
                  zero = emit_i32_like(e, bits, 0);
-    LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, value, value, "");
-    LLVMValueRef tiny = LLVMBuildICmp(e->b, LLVMIntEQ, exponent, zero, "");
+    LLVMValueRef nan = emit_fcmp(e, LLVMRealUNO, value, value);
+    LLVMValueRef tiny = emit_icmp(e, LLVMIntEQ, exponent, zero);
     LLVMValueRef quiet = emit_or(e, bits, 0x00400000);
     up = emit_select(e, nan, quiet, up);
     return emit_select(e, tiny, emit_and(e, bits, 0x80000000), up);
@@ -146,7 +146,7 @@ static LLVMValueRef within_bf16(Emit *e, LLVMValueRef x) {
     for (int sign = 1; sign >= -1; sign -= 2) {
         LLVMValueRef end = emit_splat_n(e, emit_f32(e, sign * most), lanes);
         LLVMRealPredicate inside = sign > 0 ? LLVMRealOLT : LLVMRealOGT;
-        x = emit_select(e, LLVMBuildFCmp(e->b, inside, x, end, ""), x, end);
+        x = emit_select(e, emit_fcmp(e, inside, x, end), x, end);
     }
     return x;
 }

@@ -37,7 +37,7 @@ void loop_begin(Emit *e, Loop *l, LLVMValueRef lo, LLVMValueRef hi, int64_t step
     if (known) {
         LLVMBuildBr(e->b, l->body);
     } else {
-        LLVMValueRef any = LLVMBuildICmp(e->b, LLVMIntSLT, lo, hi, "");
+        LLVMValueRef any = emit_icmp(e, LLVMIntSLT, lo, hi);
         LLVMBuildCondBr(e->b, any, l->body, l->after);
     }
     LLVMPositionBuilderAtEnd(e->b, l->body);
@@ -53,8 +53,8 @@ void loop_begin(Emit *e, Loop *l, LLVMValueRef lo, LLVMValueRef hi, int64_t step
 void loop_end(Emit *e, Loop *l, const LLVMValueRef *next) {
     check(next || l->ncarry == 0);
     LLVMBasicBlockRef end = LLVMGetInsertBlock(e->b);
-    LLVMValueRef i = emit_add(e, l->i, emit_i64(e, l->step));
-    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, i, l->hi, "");
+    LLVMValueRef i = emit_addi(e, l->i, l->step);
+    LLVMValueRef more = emit_icmp(e, LLVMIntSLT, i, l->hi);
     keep_rolled(e, LLVMBuildCondBr(e->b, more, l->body, l->after));
     LLVMAddIncoming(l->i, &i, &end, 1);
     LLVMMoveBasicBlockAfter(l->after, end);

@@ -16,7 +16,7 @@ static LLVMValueRef plus(Emit *e, LLVMValueRef bits, int64_t n) {
 }
 
 static LLVMValueRef below(Emit *e, LLVMValueRef bits, int64_t n) {
-    return LLVMBuildICmp(e->b, LLVMIntULT, bits, emit_i32_like(e, bits, n), "");
+    return emit_icmp(e, LLVMIntULT, bits, emit_i32_like(e, bits, n));
 }
 
 /* f32_to_f16. */

@@ -43,7 +43,7 @@ static LLVMValueRef mask_of(const Panel *p, int v) {
 static LLVMValueRef row_of(const Panel *p, LLVMValueRef base, LLVMValueRef i,
                            int64_t stride) {
     Emit *e = p->e;
-    return emit_gep(e, e->f32, base, emit_mul(e, i, emit_i64(e, stride)));
+    return emit_gep(e, e->f32, base, emit_muli(e, i, stride));
 }
 
 /* The sums of one tile, in registers. */
@@ -89,7 +89,7 @@ static void tile_loop(Tile *t, LLVMValueRef lo, LLVMValueRef hi, int step) {
     int n = t->rows * t->p->vecs;
     loop_begin(e, &l, lo, hi, step, n, t->sum);
     memcpy(t->sum, l.carry, sizeof(LLVMValueRef) * (size_t)n);
-    for (int i = 0; i < step; i++) tile_step(t, emit_add(e, l.i, emit_i64(e, i)));
+    for (int i = 0; i < step; i++) tile_step(t, emit_addi(e, l.i, i));
     loop_end(e, &l, t->sum);
     memcpy(t->sum, l.carry, sizeof(LLVMValueRef) * (size_t)n);
 }
@@ -142,7 +142,7 @@ static Panel panel_at(const Panel *whole, LLVMValueRef j, int vecs, LLVMValueRef
     Emit *e = whole->e;
     Panel p = *whole;
     int64_t b_col = MAX(1, p.s->b_col);
-    p.data.b = emit_gep(e, e->f32, p.data.b, emit_mul(e, j, emit_i64(e, b_col)));
+    p.data.b = emit_gep(e, e->f32, p.data.b, emit_muli(e, j, b_col));
     p.j = emit_add(e, p.j, j);
     if (p.data.c) p.data.c = emit_gep(e, e->f32, p.data.c, j);
     if (p.data.scale) p.data.scale = emit_gep(e, e->f32, p.data.scale, j);
@@ -182,7 +182,7 @@ static void rest_rows(const Panel *p, int rows, LLVMValueRef done, LLVMValueRef 
         if (t >= rows || !may_be_left(p, rows, t)) continue;
         LLVMValueRef bit = LLVMBuildAnd(e->b, rest, emit_i64(e, t), "");
         LLVMValueRef above = LLVMBuildAnd(e->b, rest, emit_i64(e, -2 * t), "");
-        LLVMValueRef any = LLVMBuildICmp(e->b, LLVMIntNE, bit, emit_i64(e, 0), "");
+        LLVMValueRef any = emit_icmp(e, LLVMIntNE, bit, emit_i64(e, 0));
         If s;
         if_begin(e, &s, any);
         row_emit(p, t, emit_add(e, done, above));

@@ -11,7 +11,7 @@
 enum { A_TILE = 4, B_TILE = 6, WIDE = 2 * TILE_SIDE, FEW_ROWS = 4 };
 
 static LLVMValueRef count_if_less(Emit *e, int i, LLVMValueRef n, LLVMValueRef count) {
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, emit_i64(e, i), n, "");
+    LLVMValueRef there = emit_icmp(e, LLVMIntSLT, emit_i64(e, i), n);
     return emit_select(e, there, count, emit_i64(e, 0));
 }
 
@@ -28,7 +28,7 @@ static const char *stage_function(Emit *e, bool by_columns) {
     LLVMValueRef length = emit_param(e, by_columns ? 2 : 3);
     for (int i = 0; i < TILE_SIDE; i++) {
         LLVMValueRef mask = emit_tail_mask(e, count_if_less(e, i, lines, length));
-        LLVMValueRef at = emit_mul(e, emit_param(e, 4), emit_i64(e, i));
+        LLVMValueRef at = emit_muli(e, emit_param(e, 4), i);
         at = emit_gep(e, e->f32, emit_param(e, 0), at);
         v[i] = emit_load(e, e->vf32, at, mask, 4);
     }
@@ -69,8 +69,8 @@ typedef struct Source {
 static void load_tile(const Product *p, int tile, const Source *s) {
     Emit *e = p->t.e;
     LLVMValueRef side = emit_i64(e, TILE_SIDE), stride = emit_i64(e, s->stride);
-    LLVMValueRef rows = LLVMBuildICmp(e->b, LLVMIntSGE, s->rows, side, "");
-    LLVMValueRef columns = LLVMBuildICmp(e->b, LLVMIntSGE, s->columns, side, "");
+    LLVMValueRef rows = emit_icmp(e, LLVMIntSGE, s->rows, side);
+    LLVMValueRef columns = emit_icmp(e, LLVMIntSGE, s->columns, side);
     LLVMValueRef whole = LLVMBuildAnd(e->b, rows, columns, "");
     const char *stage = stage_function(e, false);
     If f;
@@ -86,9 +86,8 @@ static void load_tile(const Product *p, int tile, const Source *s) {
 /* &ptr[x * x_stride + y * y_stride] of words. */
 static LLVMValueRef word_at(Emit *e, LLVMValueRef ptr, LLVMValueRef x, int64_t x_stride,
                             LLVMValueRef y, int64_t y_stride) {
-    LLVMValueRef at = emit_mul(e, x, emit_i64(e, x_stride));
-    return emit_gep(e, e->f32, ptr,
-                    emit_add(e, at, emit_mul(e, y, emit_i64(e, y_stride))));
+    LLVMValueRef at = emit_muli(e, x, x_stride);
+    return emit_gep(e, e->f32, ptr, emit_add(e, at, emit_muli(e, y, y_stride)));
 }
 
 /* 32 rows of A from row i on, whose columns are contiguous: tile after tile, those of the same
@@ -100,7 +99,7 @@ static void stage_rows(const Product *p, LLVMValueRef i) {
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), p->k, TILE_SIDE, 0, NULL);
     for (int x = 0; x < 2; x++) {
-        LLVMValueRef row = emit_add(e, i, emit_i64(e, x * TILE_SIDE));
+        LLVMValueRef row = emit_addi(e, i, x * TILE_SIDE);
         LLVMValueRef to = word_at(e, p->rows, l.i, WIDE, emit_i64(e, x * TILE_WORDS), 1);
         LLVMValueRef args[] = {word_at(e, p->a, row, s->a_row, l.i, s->a_col), to,
                                emit_sub(e, p->m, row), emit_sub(e, p->k, l.i),
@@ -122,12 +121,12 @@ static void load_a(const Product *p, int x, int q, LLVMValueRef i, LLVMValueRef 
     if (s->a_block) {
         LLVMValueRef first = emit_i64(e, (q * 2 + x) * TILE_WORDS);
         LLVMValueRef at = word_at(e, p->a, l, WIDE * parts_of(s), first, 1);
-        at = word_at(e, at, emit_div(e, i, emit_i64(e, WIDE)), s->a_block, l, 0);
+        at = word_at(e, at, emit_divi(e, i, WIDE), s->a_block, l, 0);
         (s->a_streams ? p->ops->stream : p->ops->load)(&p->t, A_TILE + x, at,
                                                        emit_i64(e, 4 * TILE_SIDE));
         return;
     }
-    LLVMValueRef row = emit_add(e, i, emit_i64(e, x * TILE_SIDE));
+    LLVMValueRef row = emit_addi(e, i, x * TILE_SIDE);
     Source from = {word_at(e, p->a, row, s->a_row, l, 1), emit_sub(e, p->m, row),
                    emit_sub(e, p->k, l), s->a_row};
     load_tile(p, A_TILE + x, &from);
@@ -136,10 +135,10 @@ static void load_a(const Product *p, int x, int q, LLVMValueRef i, LLVMValueRef 
 static void load_b(const Product *p, int x, int q, LLVMValueRef j, LLVMValueRef l) {
     Emit *e = p->t.e;
     const GemmStrides *s = p->s;
-    LLVMValueRef column = emit_add(e, j, emit_i64(e, x * TILE_SIDE));
+    LLVMValueRef column = emit_addi(e, j, x * TILE_SIDE);
     int64_t step = s->b_col ? s->b_col : 1;
-    LLVMValueRef row = emit_mul(e, l, emit_i64(e, parts_of(s)));
-    row = emit_add(e, row, emit_i64(e, q * TILE_SIDE));
+    LLVMValueRef row = emit_muli(e, l, parts_of(s));
+    row = emit_addi(e, row, q * TILE_SIDE);
     Source from = {word_at(e, p->b, row, s->b_row, column, step), emit_sub(e, p->k, l),
                    emit_sub(e, p->n, column), s->b_row};
     if (s->b_whole)
@@ -155,7 +154,7 @@ typedef struct Sums {
 
 static void sum_move(const Product *p, const Sums *s, int tile, bool load) {
     Emit *e = p->t.e;
-    LLVMValueRef row = emit_mul(e, s->stride, emit_i64(e, tile / 2 * TILE_SIDE));
+    LLVMValueRef row = emit_muli(e, s->stride, tile / 2 * TILE_SIDE);
     LLVMValueRef at = emit_gep(e, e->i8, s->at, row);
     at = emit_at(e, e->f32, at, tile % 2 * TILE_SIDE);
     (load ? p->ops->load : p->ops->store)(&p->t, tile, at, s->stride);
@@ -197,12 +196,12 @@ static void take_rows(const Product *p, LLVMValueRef r, int n) {
     Emit *e = p->t.e;
     If f;
     if (n > FEW_ROWS) {
-        take_rest(p, r, emit_add(e, r, emit_i64(e, n)));
+        take_rest(p, r, emit_addi(e, r, n));
         return;
     }
     for (int i = 0; i < n; i++) {
-        LLVMValueRef row = emit_add(e, r, emit_i64(e, i));
-        if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSLT, row, late(p, BLOCK_ROWS), ""));
+        LLVMValueRef row = emit_addi(e, r, i);
+        if_begin(e, &f, emit_icmp(e, LLVMIntSLT, row, late(p, BLOCK_ROWS)));
         take_row(p, row);
         if_end(e, &f);
     }
@@ -215,7 +214,7 @@ static void hold(const Product *p, const GemmBlock *at) {
     if (at) {
         next[BLOCK_I] = at->i;
         next[BLOCK_J] = at->j;
-        next[BLOCK_ROWS] = emit_imin(e, emit_sub(e, p->m, at->i), emit_i64(e, WIDE));
+        next[BLOCK_ROWS] = emit_imini(e, emit_sub(e, p->m, at->i), WIDE);
     }
     for (int x = 0; x < ARRAY_LEN(next); x++) {
         LLVMValueRef old = emit_load(e, e->i64, p->held[x], NULL, 8);
@@ -292,7 +291,7 @@ static void user_block(const Product *p, const GemmBlock *at) {
     loop_begin(e, &l, emit_i64(e, TILE_SIDE), p->k, TILE_SIDE, 1, &row);
     dots_from(p, at, l.i, 0);
     take_rows(p, l.carry[0], rows);
-    row = emit_add(e, l.carry[0], emit_i64(e, rows));
+    row = emit_addi(e, l.carry[0], rows);
     loop_end(e, &l, &row);
     take_rest(p, l.carry[0], emit_i64(e, WIDE));
 }
@@ -304,10 +303,10 @@ typedef void (*Vector)(const Product *p, const GemmBlock *at, LLVMValueRef sums)
 static void block_vectors(const Product *p, const GemmBlock *block, Vector each) {
     Emit *e = p->t.e;
     Loop r;
-    LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, block->i), emit_i64(e, WIDE));
+    LLVMValueRef rows = emit_imini(e, emit_sub(e, p->m, block->i), WIDE);
     loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
     for (int x = 0; x < 2; x++) {
-        LLVMValueRef column = emit_add(e, block->j, emit_i64(e, x * TILE_SIDE));
+        LLVMValueRef column = emit_addi(e, block->j, x * TILE_SIDE);
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, p->n, column));
         GemmBlock at = {emit_add(e, block->i, r.i), column, mask, 1, 1};
         each(p, &at, word_at(e, p->sums, r.i, WIDE, emit_i64(e, x * TILE_SIDE), 1));
@@ -343,10 +342,8 @@ static void vector_scaled(const Product *p, const GemmBlock *at, LLVMValueRef su
 static void block_of_c(const Product *p, const GemmBlock *at) {
     Emit *e = p->t.e;
     LLVMValueRef wide = emit_i64(e, WIDE);
-    LLVMValueRef rows =
-        LLVMBuildICmp(e->b, LLVMIntSLT, emit_sub(e, p->m, at->i), wide, "");
-    LLVMValueRef columns =
-        LLVMBuildICmp(e->b, LLVMIntSLT, emit_sub(e, p->n, at->j), wide, "");
+    LLVMValueRef rows = emit_icmp(e, LLVMIntSLT, emit_sub(e, p->m, at->i), wide);
+    LLVMValueRef columns = emit_icmp(e, LLVMIntSLT, emit_sub(e, p->n, at->j), wide);
     LLVMValueRef edge = LLVMBuildOr(e->b, rows, columns, "");
     Sums sums = {
         emit_select(e, edge, p->sums, c_at(p, at->i, at->j)),

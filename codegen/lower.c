@@ -167,10 +167,8 @@ static LLVMValueRef table_pointer(Lower *l, LLVMValueRef table, int i) {
     LLVMValueRef v = emit_load(e, e->i64, emit_at(e, e->i64, table, i), NULL, 8);
     LLVMValueRef where = LLVMBuildURem(e->b, v, emit_i64(e, LOCATIONS), "");
     LLVMValueRef at = LLVMBuildUDiv(e->b, v, emit_i64(e, LOCATIONS), "");
-    LLVMValueRef framed =
-        LLVMBuildICmp(e->b, LLVMIntEQ, where, emit_i64(e, IN_FRAME), "");
-    LLVMValueRef given =
-        LLVMBuildICmp(e->b, LLVMIntEQ, where, emit_i64(e, IN_ARGUMENT), "");
+    LLVMValueRef framed = emit_icmp(e, LLVMIntEQ, where, emit_i64(e, IN_FRAME));
+    LLVMValueRef given = emit_icmp(e, LLVMIntEQ, where, emit_i64(e, IN_ARGUMENT));
     LLVMValueRef all = emit_select(e, given, emit_param(e, 2), emit_param(e, 3));
     LLVMValueRef nth = emit_select(e, framed, emit_i64(e, 0), at);
     LLVMValueRef loaded = emit_load(e, e->ptr, emit_gep(e, e->ptr, all, nth), NULL, 8);

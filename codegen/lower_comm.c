@@ -149,8 +149,7 @@ void lower_shard(Lower *l, const Op *op) {
     int d = dim_of(op, 0, "dim");
     TypeAround a = type_around(in, d);
     int64_t run = a.after * dtype_bytes[in->dt];
-    LLVMValueRef skip =
-        emit_mul(l->e, coord_of(l, op), emit_i64(l->e, out->dim[d] * run));
+    LLVMValueRef skip = emit_muli(l->e, coord_of(l, op), out->dim[d] * run);
     CALL_RT(l->e, rt_copy_runs, lower_pointer(l, op->out[0]),
             emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip),
             emit_i64(l->e, a.before), emit_i64(l->e, out->dim[d] * run),
@@ -163,7 +162,7 @@ void lower_on_first(Lower *l, const Op *op) {
 }
 
 void lower_coord(Lower *l, const Op *op) {
-    LLVMValueRef c = emit_mul(l->e, coord_of(l, op), emit_i64(l->e, op_int(op, "by", 1)));
+    LLVMValueRef c = emit_muli(l->e, coord_of(l, op), op_int(op, "by", 1));
     c = LLVMBuildTrunc(l->e->b, c, l->e->i32, "");
     emit_store(l->e, c, lower_pointer(l, op->out[0]), NULL, 4);
 }

@@ -29,7 +29,7 @@ static LLVMValueRef row_offset(Kernel *k, const SpaceValue *v, LLVMValueRef *ind
     int64_t stride = kernel_has_inner(k, v) ? k->s.inner : 1;
     for (int g = k->s.ngroups - 2; g >= 0; g--) {
         if (!(v->mask >> g & 1)) continue;
-        offset = emit_add(e, offset, emit_mul(e, index[g], emit_i64(e, stride)));
+        offset = emit_add(e, offset, emit_muli(e, index[g], stride));
         stride *= k->s.size[g];
     }
     return kernel_has_inner(k, v) ? emit_add(e, offset, k->base) : offset;
@@ -112,8 +112,7 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
         emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, f->narg + f->nret), NULL, 8);
     int64_t bytes;
     kernel_sums_at(&k->s, 0, &bytes);
-    k->partial =
-        emit_gep(e, e->i8, ws, emit_mul(e, emit_param(e, 3), emit_i64(e, bytes)));
+    k->partial = emit_gep(e, e->i8, ws, emit_muli(e, emit_param(e, 3), bytes));
     find_parts(k, pointer);
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
@@ -169,7 +168,7 @@ static void add_all(Kernel *k, const Value *v, LLVMValueRef ws, int64_t offset,
     Emit *e = k->e;
     LLVMValueRef sum = add_lanes_of_threads(k, ws, offset, bytes);
     LLVMValueRef lost = add_lanes_of_threads(k, ws, offset + KERNEL_SUM_BYTES, bytes);
-    LLVMValueRef number = LLVMBuildFCmp(e->b, LLVMRealORD, lost, lost, "");
+    LLVMValueRef number = emit_fcmp(e, LLVMRealORD, lost, lost);
     lost = emit_select(e, number, lost, emit_f32(e, 0));
     emit_store_as(e, v->ty.dt, emit_fadd(e, sum, lost), out, NULL);
 }

@@ -236,7 +236,7 @@ static LLVMValueRef folded(Kernel *k, const Root *r, LLVMValueRef acc, int wide)
 static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef mask,
                         LLVMValueRef *accs) {
     memset(k->vector, 0, (size_t)k->s.nvalues * sizeof *k->vector);
-    LLVMValueRef row = emit_mul(k->e, k->row, emit_i64(k->e, k->s.inner));
+    LLVMValueRef row = emit_muli(k->e, k->row, k->s.inner);
     LLVMValueRef element = emit_add(k->e, row, emit_add(k->e, k->base, j));
     for (int i = 0; i < k->s.nops; i++) {
         if (!p->needed[i]) continue;
@@ -282,7 +282,7 @@ static void fetch_next_row(Kernel *k, LLVMValueRef j) {
         if (!v || v->made || v->table || (v->mask & all) != all) continue;
         const int64_t each = (int64_t)dtype_bytes[v->v->ty.dt];
         if (k->s.inner * each < LONG_BYTES) continue;
-        LLVMValueRef at = emit_add(e, j, emit_i64(e, k->s.inner));
+        LLVMValueRef at = emit_addi(e, j, k->s.inner);
         at = emit_gep(e, kernel_element(k, v->v), k->start[v - k->s.value], at);
         for (int64_t byte = 0; byte < e->vl * each; byte += EMIT_LINE_BYTES)
             emit_prefetch(e, emit_at(e, e->i8, at, byte), false, 2);

@@ -26,13 +26,13 @@ static LLVMValueRef attribute(MapContext *c, const char *key) {
 }
 
 static LLVMValueRef greater(Emit *e, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildFCmp(e->b, LLVMRealOGT, x, y, "");
+    return emit_fcmp(e, LLVMRealOGT, x, y);
 }
 
 /* y, or 0 where x is 0 or less; a NaN is neither, so that a step which has one is found out. */
 static LLVMValueRef relu(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     LLVMValueRef zero = num(e, x, 0);
-    LLVMValueRef keeps = LLVMBuildFCmp(e->b, LLVMRealUGT, x, zero, "");
+    LLVMValueRef keeps = emit_fcmp(e, LLVMRealUGT, x, zero);
     return emit_select(e, keeps, y, zero);
 }
 
@@ -185,11 +185,10 @@ static LLVMValueRef map_cast(MapContext *c) {
 static LLVMValueRef at_label(MapContext *c, LLVMValueRef label) {
     const Type *t = &c->op->out[0]->ty;
     if (t->dim[t->rank - 1] == 1) { /* one column: the space does not count it */
-        return LLVMBuildICmp(c->e->b, LLVMIntEQ, label, emit_i32_like(c->e, label, 0),
-                             "");
+        return emit_icmp(c->e, LLVMIntEQ, label, emit_i32_like(c->e, label, 0));
     }
     if (!emit_lanes(label)) label = emit_splat_n(c->e, label, emit_lanes(c->column));
-    return LLVMBuildICmp(c->e->b, LLVMIntEQ, c->column, label, "");
+    return emit_icmp(c->e, LLVMIntEQ, c->column, label);
 }
 
 /* |x| < inf, which no comparison with a NaN is */
@@ -200,7 +199,7 @@ static LLVMValueRef map_finite(MapContext *c) {
 
 static LLVMValueRef map_select(MapContext *c) {
     LLVMValueRef zero = num(c->e, c->in[0], 0);
-    LLVMValueRef yes = LLVMBuildFCmp(c->e->b, LLVMRealUNE, c->in[0], zero, "");
+    LLVMValueRef yes = emit_fcmp(c->e, LLVMRealUNE, c->in[0], zero);
     return emit_select(c->e, yes, c->in[1], c->in[2]);
 }
 
@@ -218,7 +217,7 @@ static LLVMValueRef map_onehot(MapContext *c) {
 
 static LLVMValueRef map_valid(MapContext *c) {
     LLVMValueRef zero = emit_i32_like(c->e, c->in[0], 0);
-    LLVMValueRef bit = LLVMBuildICmp(c->e->b, LLVMIntSGE, c->in[0], zero, "");
+    LLVMValueRef bit = emit_icmp(c->e, LLVMIntSGE, c->in[0], zero);
     return one_or_zero(c, bit);
 }
 
@@ -245,7 +244,7 @@ static LLVMValueRef lanes_of_part(MapContext *c, LLVMValueRef lane) {
     LLVMValueRef next =
         part_distance(e, c->part, c->first_row, emit_add(e, c->element, left));
     next = emit_splat(e, emit_sub(e, next, left));
-    LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, lane, emit_splat(e, left), "");
+    LLVMValueRef here = emit_icmp(e, LLVMIntSLT, lane, emit_splat(e, left));
     return emit_add(e, emit_select(e, here, first, next), lane);
 }
 
@@ -276,7 +275,7 @@ static LLVMValueRef map_dropout(MapContext *c) {
         emit_splat_n(e, word[RNG_LAYER], e->vl)};
     LLVMValueRef random = vmath_philox(e, counter, word[RNG_KEY], word[RNG_KEY + 1]);
     LLVMValueRef limit = emit_i32_like(e, random, (int64_t)(uint32_t)(p * 4294967296.0));
-    LLVMValueRef keep = LLVMBuildICmp(e->b, LLVMIntUGE, random, limit, "");
+    LLVMValueRef keep = emit_icmp(e, LLVMIntUGE, random, limit);
     if (!emit_lanes(c->in[0]))
         keep = LLVMBuildExtractElement(e->b, keep, emit_i32(e, 0), "");
     LLVMValueRef scaled = emit_fmul(e, c->in[0], num(e, c->in[0], 1 / (1 - p)));

@@ -32,9 +32,9 @@ static LLVMValueRef every_second(Emit *e, const LLVMValueRef *both, int first) {
 static void turn(const Rope *r, LLVMValueRef position, LLVMValueRef k, int64_t left) {
     Emit *e = r->e;
     LLVMValueRef mask = left ? emit_tail_mask(e, emit_i64(e, left)) : NULL, both[2];
-    LLVMValueRef row = emit_rem(e, position, emit_i64(e, r->rows));
-    LLVMValueRef at = emit_add(e, emit_mul(e, row, emit_i64(e, r->half)), k);
-    at = emit_gep(e, e->f32, r->table, emit_mul(e, at, emit_i64(e, 2)));
+    LLVMValueRef row = emit_remi(e, position, r->rows);
+    LLVMValueRef at = emit_add(e, emit_muli(e, row, r->half), k);
+    at = emit_gep(e, e->f32, r->table, emit_muli(e, at, 2));
     for (int i = 0; i < 2; i++) {
         LLVMValueRef some =
             left ? emit_tail_mask(e, emit_i64(e, 2 * left - i * e->vl)) : NULL;
@@ -44,10 +44,10 @@ static void turn(const Rope *r, LLVMValueRef position, LLVMValueRef k, int64_t l
     if (r->inverse) sine = emit_fneg(e, sine);
     Loop heads;
     loop_begin(e, &heads, emit_i64(e, 0), emit_i64(e, r->heads), 1, 0, NULL);
-    LLVMValueRef head = emit_mul(e, position, emit_i64(e, r->heads));
-    head = emit_mul(e, emit_add(e, head, heads.i), emit_i64(e, r->width));
+    LLVMValueRef head = emit_muli(e, position, r->heads);
+    head = emit_muli(e, emit_add(e, head, heads.i), r->width);
     LLVMValueRef first = emit_add(e, head, k);
-    LLVMValueRef second = emit_add(e, first, emit_i64(e, r->half));
+    LLVMValueRef second = emit_addi(e, first, r->half);
     LLVMValueRef a = emit_load_as(e, r->dt, element(r, r->x, first), mask);
     LLVMValueRef b = emit_load_as(e, r->dt, element(r, r->x, second), mask);
     LLVMValueRef x = emit_fsub(e, emit_fmul(e, a, cosine), emit_fmul(e, b, sine));
@@ -63,9 +63,9 @@ static void copy_rest(const Rope *r, LLVMValueRef position) {
     const int64_t rest = r->width - 2 * r->half;
     Loop heads;
     loop_begin(e, &heads, emit_i64(e, 0), emit_i64(e, r->heads), 1, 0, NULL);
-    LLVMValueRef head = emit_mul(e, position, emit_i64(e, r->heads));
-    head = emit_mul(e, emit_add(e, head, heads.i), emit_i64(e, r->width));
-    LLVMValueRef from = emit_add(e, head, emit_i64(e, 2 * r->half));
+    LLVMValueRef head = emit_muli(e, position, r->heads);
+    head = emit_muli(e, emit_add(e, head, heads.i), r->width);
+    LLVMValueRef from = emit_addi(e, head, 2 * r->half);
     unsigned align = (unsigned)dtype_bytes[r->dt];
     LLVMBuildMemMove(e->b, element(r, r->to, from), align, element(r, r->x, from), align,
                      emit_i64(e, rest * dtype_bytes[r->dt]));

@@ -155,16 +155,16 @@ typedef struct Block {
 /* Column j of row r of the block. */
 static LLVMValueRef c_at(const Block *b, LLVMValueRef r, LLVMValueRef j) {
     Emit *e = b->p->e;
-    LLVMValueRef row = emit_mul(e, emit_add(e, b->i, r), emit_i64(e, b->p->s->c_m));
+    LLVMValueRef row = emit_muli(e, emit_add(e, b->i, r), b->p->s->c_m);
     return emit_gep(e, dtype_is_narrow(pairs_matmul_result(b->p->s)) ? e->i16 : e->f32,
                     b->c, emit_add(e, row, emit_add(e, b->j, j)));
 }
 
 static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
     Emit *e = b->p->e;
-    LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
+    LLVMValueRef row = emit_addi(e, at->i, r);
     LLVMValueRef n = emit_plus(e, at->j, row, b->sums_row);
-    return emit_gep(e, e->f32, b->sums, emit_add(e, n, emit_i64(e, v * e->vl)));
+    return emit_gep(e, e->f32, b->sums, emit_addi(e, n, v * e->vl));
 }
 
 /* The share that a row of a tile has of the lines of B that are packed next; a row of the block has
@@ -202,9 +202,9 @@ static void fetch_ahead(void *ctx, const GemmBlock *at) {
     const Block *b = ctx;
     Emit *e = b->p->e;
     if (!b->p->streams) fetch_c(b, at);
-    LLVMValueRef strip = emit_div(e, at->j, emit_i64(e, b->p->strip));
+    LLVMValueRef strip = emit_divi(e, at->j, b->p->strip);
     for (int r = 0; r < at->rows; r++) {
-        LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
+        LLVMValueRef row = emit_addi(e, at->i, r);
         for (int v = 0; v < at->vecs && b->last; v++)
             emit_prefetch(e, sums_at(b, at, r, v), true, 3);
         fetch_b(b, row, strip);
@@ -231,11 +231,11 @@ static void tile_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x
     const Pairs2d *p = b->p;
     Emit *e = p->e;
     for (int v = 0; v < at->vecs; v++) {
-        LLVMValueRef j = emit_add(e, at->j, emit_i64(e, v * e->vl)), mask = NULL;
+        LLVMValueRef j = emit_addi(e, at->j, v * e->vl), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->n), emit_add(e, b->j, j));
         if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
         for (int r = 0; r < at->rows; r++) {
-            LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
+            LLVMValueRef row = emit_addi(e, at->i, r);
             write_c(b, x[r * at->vecs + v], c_at(b, row, j), j, mask, past);
         }
     }
@@ -284,12 +284,12 @@ static LLVMValueRef next_of_b(const Block *b, LLVMValueRef all, LLVMValueRef wor
     const Pairs2d *p = b->p;
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
-    LLVMValueRef behind = emit_add(e, word, emit_i64(e, p->block_words));
-    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, behind, end, "");
-    LLVMValueRef next = emit_add(e, b->j, emit_i64(e, p->panel));
+    LLVMValueRef behind = emit_addi(e, word, p->block_words);
+    LLVMValueRef more = emit_icmp(e, LLVMIntSLT, behind, end);
+    LLVMValueRef next = emit_addi(e, b->j, p->panel);
     LLVMValueRef k = emit_select(e, more, behind, first);
     LLVMValueRef j = emit_select(e, more, b->j, next);
-    j = emit_mul(e, j, emit_i64(e, s->b_n));
+    j = emit_muli(e, j, s->b_n);
     j = emit_plus(e, j, k, p->per_word * s->b_k);
     return emit_gep(e, pairs_number_type(p), all, j);
 }
@@ -306,7 +306,7 @@ static void find_sums(Block *b, LLVMValueRef ws, LLVMValueRef work, LLVMValueRef
         b->sums = emit_gep(e, e->f32, emit_at(e, e->i8, ws, p->a_bytes),
                            emit_plus(e, b->j, i, b->sums_row));
     } else if (p->adds_up) {
-        LLVMValueRef bytes = emit_mul(e, rows, emit_i64(e, p->panel * 4));
+        LLVMValueRef bytes = emit_muli(e, rows, p->panel * 4);
         LLVMBuildMemSet(e->b, work, LLVMConstInt(e->i8, 0, 0), bytes, 64);
     }
 }
@@ -326,7 +326,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     LLVMValueRef first = pairs_number(p, ctx, SLOT_WORD);
     LLVMValueRef end = pairs_number(p, ctx, SLOT_WORDS_END);
     LLVMValueRef a = p->packs_a ? ws : emit_slot(p->e, ctx, SLOT_A);
-    a = emit_gep(e, e->f32, a, emit_mul(e, p->packs_a ? i : row, emit_i64(e, p->a_row)));
+    a = emit_gep(e, e->f32, a, emit_muli(e, p->packs_a ? i : row, p->a_row));
     Block at = {.p = p, .c = emit_slot(p->e, ctx, SLOT_C), .i = row, .j = j};
     if (p->s->bias) at.bias = emit_slot(p->e, ctx, SLOT_BIAS);
     if (p->streams) at.aligned = emit_begins_line(e, at.c);
@@ -335,8 +335,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     loop_begin(e, &l, first, end, p->block_words, 0, NULL);
     LLVMValueRef most = emit_i64(e, p->block_words), total = emit_i64(e, p->words);
     LLVMValueRef words = emit_imin(e, emit_sub(e, end, l.i), most);
-    if (p->adds_up)
-        at.last = LLVMBuildICmp(e->b, LLVMIntSLE, emit_sub(e, total, l.i), most, "");
+    if (p->adds_up) at.last = emit_icmp(e, LLVMIntSLE, emit_sub(e, total, l.i), most);
     at.next_b = next_of_b(&at, b, l.i, first, end);
     pairs_pack_b(p, b, packed, j, l.i, words);
     GemmUser user = {&at, fetch_ahead, take_sums};
@@ -367,9 +366,9 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
         emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), pairs_number(p, ctx, SLOT_ROW));
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    LLVMValueRef j = emit_mul(e, emit_rem(e, items.i, n), emit_i64(e, p->panel));
-    LLVMValueRef i = emit_mul(e, emit_div(e, items.i, n), emit_i64(e, p->rows));
-    LLVMValueRef rows = emit_imin(e, emit_sub(e, m, i), emit_i64(e, p->rows));
+    LLVMValueRef j = emit_muli(e, emit_rem(e, items.i, n), p->panel);
+    LLVMValueRef i = emit_muli(e, emit_div(e, items.i, n), p->rows);
+    LLVMValueRef rows = emit_imini(e, emit_sub(e, m, i), p->rows);
     block(p, ctx, work, i, rows, j);
     loop_end(e, &items, NULL);
     if (p->streams) emit_stream_end(e);
@@ -381,19 +380,18 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
 static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValueRef body,
                  LLVMValueRef row, LLVMValueRef word) {
     Emit *e = p->e;
-    LLVMValueRef end = emit_add(e, row, emit_i64(e, p->slab_rows));
-    end = emit_imin(e, end, emit_i64(e, p->s->m));
-    LLVMValueRef words_end = emit_add(e, word, emit_i64(e, p->slab_words));
+    LLVMValueRef end = emit_addi(e, row, p->slab_rows);
+    end = emit_imini(e, end, p->s->m);
+    LLVMValueRef words_end = emit_addi(e, word, p->slab_words);
     pairs_set_number(p, ctx, SLOT_ROW, row);
     pairs_set_number(p, ctx, SLOT_ROWS_END, end);
     pairs_set_number(p, ctx, SLOT_WORD, word);
-    pairs_set_number(p, ctx, SLOT_WORDS_END,
-                     emit_imin(e, words_end, emit_i64(e, p->words)));
+    pairs_set_number(p, ctx, SLOT_WORDS_END, emit_imini(e, words_end, p->words));
     LLVMValueRef rows = emit_sub(e, end, row);
     if (pack) pairs_run(p, ctx, pack, pairs_pack_a_items(p, rows));
-    LLVMValueRef blocks = emit_add(e, rows, emit_i64(e, p->rows - 1));
-    blocks = emit_div(e, blocks, emit_i64(e, p->rows));
-    pairs_run(p, ctx, body, emit_mul(e, blocks, emit_i64(e, p->panels)));
+    LLVMValueRef blocks = emit_addi(e, rows, p->rows - 1);
+    blocks = emit_divi(e, blocks, p->rows);
+    pairs_run(p, ctx, body, emit_muli(e, blocks, p->panels));
 }
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {

@@ -24,11 +24,10 @@ void pairs_run(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn, LLVMValueRef
 void pairs_fetch_share(Emit *e, LLVMValueRef from, LLVMValueRef n, int64_t share,
                        int64_t lines, int64_t stride) {
     int64_t whole = share / lines, parts = divided_up(lines, share);
-    LLVMValueRef at = emit_mul(e, n, emit_i64(e, whole * stride));
+    LLVMValueRef at = emit_muli(e, n, whole * stride);
     if (!whole) {
-        at = emit_mul(e, emit_div(e, n, emit_i64(e, parts)), emit_i64(e, stride));
-        at =
-            emit_plus(e, at, emit_rem(e, n, emit_i64(e, parts)), share * EMIT_LINE_BYTES);
+        at = emit_muli(e, emit_divi(e, n, parts), stride);
+        at = emit_plus(e, at, emit_remi(e, n, parts), share * EMIT_LINE_BYTES);
     }
     at = emit_gep(e, e->i8, from, at);
     for (int64_t x = 0; x < (whole ? whole * lines : share); x++) {
@@ -66,9 +65,9 @@ static LLVMValueRef f32_from(const Pairs2d *p, LLVMValueRef row, LLVMValueRef fi
 static void row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w, bool tail,
                       LLVMValueRef *word) {
     Emit *e = p->e;
-    LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), mask = NULL;
+    LLVMValueRef first = emit_muli(e, w, p->per_word), mask = NULL;
     if (p->parts > 1 || p->per_word == 1) {
-        LLVMValueRef next = emit_add(e, first, emit_i64(e, e->vl));
+        LLVMValueRef next = emit_addi(e, first, e->vl);
         LLVMValueRef x[2] = {f32_from(p, row, first, tail)};
         if (p->parts > 1) {
             x[1] = f32_from(p, row, next, tail);
@@ -83,10 +82,10 @@ static void row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w, bool t
         LLVMValueRef lane[32];
         for (int i = 0; i < 2 * e->vl; i++) lane[i] = emit_i32(e, i);
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k), first);
-        left = emit_imax(e, emit_imin(e, left, emit_i64(e, 2 * e->vl)), emit_i64(e, 0));
+        left = emit_imax(e, emit_imini(e, left, 2 * e->vl), emit_i64(e, 0));
         left = emit_splat_n(e, LLVMBuildTrunc(e->b, left, e->i32, ""), 2 * e->vl);
-        mask = LLVMBuildICmp(e->b, LLVMIntSLT,
-                             LLVMConstVector(lane, (unsigned)(2 * e->vl)), left, "");
+        mask =
+            emit_icmp(e, LLVMIntSLT, LLVMConstVector(lane, (unsigned)(2 * e->vl)), left);
     }
     LLVMValueRef x = emit_load(e, halves, emit_gep(e, e->i16, row, first), mask, 2);
     word[0] = LLVMBuildBitCast(e->b, x, e->vi32, "");
@@ -100,15 +99,15 @@ static void column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
     Emit *e = p->e;
     const int width = (int)p->number_bytes;
     LLVMTypeRef number = pairs_number_type(p), numbers = emit_vec(number, e->vl);
-    LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word)), x[2];
+    LLVMValueRef first = emit_muli(e, w, p->per_word), x[2];
     if (p->per_word == 1) {
         LLVMValueRef at = emit_gep(e, number, base, emit_plus(e, j, w, row_stride));
         word[0] = LLVMBuildBitCast(e->b, numbers_at(p, at, mask), e->vi32, "");
         return;
     }
-    LLVMValueRef second = emit_add(e, first, emit_i64(e, 1)), there = NULL;
+    LLVMValueRef second = emit_addi(e, first, 1), there = NULL;
     if (p->s->k % 2) {
-        there = LLVMBuildICmp(e->b, LLVMIntSLT, second, emit_i64(e, p->s->k), "");
+        there = emit_icmp(e, LLVMIntSLT, second, emit_i64(e, p->s->k));
         second = emit_select(e, there, second, first);
     }
     LLVMValueRef row[] = {first, second};
@@ -132,7 +131,7 @@ static LLVMValueRef packed_b(const Pairs2d *p, LLVMValueRef to, LLVMValueRef j,
     LLVMValueRef strip = emit_i64(e, p->strip), vl = emit_i64(e, e->vl);
     if (p->parts > 1) /* vl words of each */
         w = emit_plus(e, emit_rem(e, w, vl), emit_div(e, w, vl), p->parts * e->vl);
-    LLVMValueRef at = emit_mul(e, emit_div(e, j, strip), emit_i64(e, p->b_words));
+    LLVMValueRef at = emit_muli(e, emit_div(e, j, strip), p->b_words);
     at = emit_mul(e, emit_add(e, at, w), strip);
     return emit_gep(e, e->f32, to, emit_add(e, at, emit_rem(e, j, strip)));
 }
@@ -152,14 +151,14 @@ static void tile_words(const TileSource *x, LLVMValueRef t, LLVMValueRef *word) 
     if (x->of_b || s->a_k == 1) {
         LLVMValueRef last = emit_i64(e, (x->of_b ? s->n : s->m) - 1);
         LLVMValueRef n = emit_imin(e, emit_add(e, x->i, t), last);
-        n = emit_mul(e, n, emit_i64(e, x->of_b ? s->b_n : s->a_m));
+        n = emit_muli(e, n, x->of_b ? s->b_n : s->a_m);
         row_words(p, emit_gep(e, pairs_number_type(p), x->from, n), x->w, x->tail, word);
         return;
     }
     LLVMValueRef n = emit_add(e, x->w, t), rows = emit_sub(e, emit_i64(e, s->m), x->i);
     LLVMValueRef some = s->m % e->vl ? emit_tail_mask(e, rows) : NULL;
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, n, emit_i64(e, p->words), "");
-    if (x->tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
+    LLVMValueRef there = emit_icmp(e, LLVMIntSLT, n, emit_i64(e, p->words));
+    if (x->tail) n = emit_imini(e, n, p->words - 1);
     column_words(p, x->from, n, s->a_k, x->i, some, word);
     for (int q = 0; q < p->parts && x->tail && p->tiles; q++)
         word[q] = emit_select(e, there, word[q], LLVMConstNull(e->vi32));
@@ -182,7 +181,7 @@ static void pack_parts(const TileSource *x, LLVMValueRef to, int64_t row, int64_
     Loop t;
     loop_begin(e, &t, emit_i64(e, 0), emit_i64(e, e->vl), 1, 0, NULL);
     tile_words(x, t.i, word);
-    LLVMValueRef line = emit_gep(e, e->f32, to, emit_mul(e, t.i, emit_i64(e, row)));
+    LLVMValueRef line = emit_gep(e, e->f32, to, emit_muli(e, t.i, row));
     for (int i = 0; i < p->parts; i++)
         emit_store(e, word[i], emit_at(e, e->f32, line, i * part), NULL, 4);
     loop_end(e, &t, NULL);
@@ -211,7 +210,7 @@ void pairs_pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMVa
     if (s->a_k != 1) emit_transpose(e, v);
     for (int t = 0; t < e->vl; t++) {
         LLVMValueRef row = emit_i64(e, t), mask = NULL;
-        LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
+        LLVMValueRef there = emit_icmp(e, LLVMIntSLT, row, rows);
         LLVMValueRef n =
             emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
         if (!p->tiles && (tail || s->m % e->vl)) mask = emit_tail_mask(e, n);
@@ -227,10 +226,10 @@ static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueR
     const int64_t row = p->number_bytes * p->s->a_k, item = PACK_TILES * e->vl;
     int64_t bytes =
         p->number_bytes * item + (row % EMIT_LINE_BYTES ? EMIT_LINE_BYTES : 0);
-    LLVMValueRef next = emit_add(e, w, emit_i64(e, e->vl));
-    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, end, "");
+    LLVMValueRef next = emit_addi(e, w, e->vl);
+    LLVMValueRef more = emit_icmp(e, LLVMIntSLT, next, end);
     next = emit_select(e, more, next, first);
-    i = emit_select(e, more, i, emit_add(e, i, emit_i64(e, item)));
+    i = emit_select(e, more, i, emit_addi(e, i, item));
     LLVMValueRef at = emit_plus(e, i, next, p->per_word * p->s->a_k);
     at = emit_gep(e, pairs_number_type(p), a, at);
     for (int t = 0; t < p->per_word * e->vl; t++)
@@ -247,8 +246,7 @@ static void pack_a_rows(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef i,
     LLVMValueRef row0 = pairs_number(p, ctx, SLOT_ROW);
     LLVMValueRef w0 = pairs_number(p, ctx, SLOT_WORD);
     LLVMValueRef w1 = pairs_number(p, ctx, SLOT_WORDS_END);
-    LLVMValueRef whole =
-        emit_imin(e, w1, emit_i64(e, p->s->k / p->per_word / e->vl * e->vl));
+    LLVMValueRef whole = emit_imini(e, w1, p->s->k / p->per_word / e->vl * e->vl);
     LLVMValueRef lo[] = {tail ? whole : w0, i}, hi[] = {tail ? w1 : whole, end};
     int words = p->s->a_k == 1; /* which loop is the words' */
     Loop l[2];
@@ -265,7 +263,7 @@ static void pack_a_rows(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef i,
 LLVMValueRef pairs_pack_a_items(const Pairs2d *p, LLVMValueRef rows) {
     Emit *e = p->e;
     const int64_t item = PACK_TILES * e->vl;
-    return emit_div(e, emit_add(e, rows, emit_i64(e, item - 1)), emit_i64(e, item));
+    return emit_divi(e, emit_addi(e, rows, item - 1), item);
 }
 
 LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
@@ -276,7 +274,7 @@ LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     const int64_t rows = PACK_TILES * e->vl;
     LLVMValueRef i = emit_plus(e, pairs_number(p, ctx, SLOT_ROW), items.i, rows);
-    LLVMValueRef end = emit_add(e, i, emit_i64(e, rows));
+    LLVMValueRef end = emit_addi(e, i, rows);
     end = emit_imin(e, end, pairs_number(p, ctx, SLOT_ROWS_END));
     const int64_t whole = p->s->k / p->per_word;
     for (int tail = 0; tail < 2; tail++)
@@ -291,8 +289,7 @@ LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
 static void zero_b_rows(const Pairs2d *p, LLVMValueRef to, LLVMValueRef count) {
     Emit *e = p->e;
     Loop words;
-    LLVMValueRef vl = emit_i64(e, e->vl),
-                 end = emit_add(e, count, emit_i64(e, e->vl - 1));
+    LLVMValueRef vl = emit_i64(e, e->vl), end = emit_addi(e, count, e->vl - 1);
     loop_begin(e, &words, count, emit_mul(e, emit_div(e, end, vl), vl), 1, 0, NULL);
     for (int64_t v = 0; v < p->panel; v += e->vl)
         for (int q = 0; q < p->parts; q++) {
@@ -311,7 +308,7 @@ static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
     Loop words;
     loop_begin(e, &words, emit_i64(e, 0), count, 1, 0, NULL);
     for (int64_t v = 0; v < p->panel; v += e->vl) {
-        LLVMValueRef j = emit_add(e, j0, emit_i64(e, v)), mask = NULL;
+        LLVMValueRef j = emit_addi(e, j0, v), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->n), j);
         if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
         LLVMValueRef word[BF16_PARTS];
@@ -346,8 +343,8 @@ static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMV
 static void fetch_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef j,
                             LLVMValueRef w) {
     Emit *e = p->e;
-    LLVMValueRef first = emit_mul(e, w, emit_i64(e, p->per_word));
-    j = emit_add(e, j, emit_i64(e, e->vl));
+    LLVMValueRef first = emit_muli(e, w, p->per_word);
+    j = emit_addi(e, j, e->vl);
     LLVMValueRef at =
         emit_gep(e, pairs_number_type(p), b, emit_plus(e, first, j, p->s->b_n));
     for (int t = 0; t < e->vl; t++)

@@ -41,7 +41,7 @@ LLVMValueRef part_coord(Emit *e, const Mesh *mesh, Axes axes) {
         int a = axes & AXES_REVERSED ? mesh->naxes - 1 - k : k;
         if (!(axes >> a & 1) || mesh->axis[a].size == 1) continue;
         LLVMValueRef mine = CALL_RT(e, rt_coord, emit_i64(e, a));
-        c = emit_add(e, emit_mul(e, c, emit_i64(e, mesh->axis[a].size)), mine);
+        c = emit_add(e, emit_muli(e, c, mesh->axis[a].size), mine);
     }
     return c;
 }
@@ -52,7 +52,7 @@ LLVMValueRef part_base(Emit *e, const Part *p) {
         int64_t distance = local_size(p->mesh, &p->whole, d) * part_step(p, d);
         if (is_zigzag(p, d)) continue;
         LLVMValueRef c = part_coord(e, p->mesh, p->whole.split[d]);
-        base = emit_add(e, base, emit_mul(e, c, emit_i64(e, distance)));
+        base = emit_add(e, base, emit_muli(e, c, distance));
     }
     return base;
 }
@@ -61,13 +61,13 @@ LLVMValueRef rng_micro_element(Emit *e, LLVMValueRef rng, int64_t count) {
     LLVMValueRef at = emit_at(e, e->i32, rng, RNG_MICRO);
     LLVMValueRef micro = emit_load(e, e->i32, at, NULL, 4);
     micro = LLVMBuildSExt(e->b, micro, e->i64, "");
-    return emit_mul(e, micro, emit_i64(e, count));
+    return emit_muli(e, micro, count);
 }
 
 LLVMValueRef part_first_row(Emit *e, const Part *p) {
     if (p->zigzag <= 1) return emit_i64(e, 0);
     LLVMValueRef c = part_coord(e, p->mesh, p->whole.split[1]);
-    return emit_mul(e, c, emit_i64(e, local_size(p->mesh, &p->whole, 1)));
+    return emit_muli(e, c, local_size(p->mesh, &p->whole, 1));
 }
 
 static LLVMValueRef number_like(Emit *e, LLVMValueRef like, int64_t v) {
@@ -81,8 +81,8 @@ static LLVMValueRef true_row(Emit *e, const Part *p, LLVMValueRef row) {
     LLVMValueRef size = number_like(e, row, p->whole.dim[1] / (2 * p->zigzag));
     LLVMValueRef slot = emit_div(e, row, size), chunk = emit_div(e, slot, two);
     LLVMValueRef late = emit_sub(e, number_like(e, row, 2 * p->zigzag - 1), chunk);
-    LLVMValueRef even = LLVMBuildICmp(e->b, LLVMIntEQ, emit_rem(e, slot, two),
-                                      number_like(e, row, 0), "");
+    LLVMValueRef even =
+        emit_icmp(e, LLVMIntEQ, emit_rem(e, slot, two), number_like(e, row, 0));
     chunk = emit_select(e, even, chunk, late);
     return emit_add(e, emit_mul(e, chunk, size), emit_rem(e, row, size));
 }

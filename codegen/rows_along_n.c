@@ -32,7 +32,7 @@ static LLVMValueRef a_at(const Rows *r, const Tile *t, const Block *b, LLVMTypeR
                          int64_t row, int64_t u) {
     Emit *e = r->e;
     int64_t a_row = rows_widen(r) ? r->wide_row : r->s->a_m;
-    LLVMValueRef at = emit_plus(e, b->l, emit_add(e, b->i, emit_i64(e, row)), a_row);
+    LLVMValueRef at = emit_plus(e, b->l, emit_addi(e, b->i, row), a_row);
     return emit_at(e, type, emit_gep(e, type, t->a, at), u);
 }
 
@@ -112,7 +112,7 @@ static void add_columns(const Rows *r, const Tile *t, const Block *b, LLVMValueR
     LLVMValueRef sum[2 * GROUP_MOST], at[2 * GROUP_MOST];
     int deep = (int)r->deep, n = (int)b->rows * deep;
     for (int i = 0; i < n; i++) {
-        LLVMValueRef row = emit_add(e, b->i, emit_i64(e, i / deep));
+        LLVMValueRef row = emit_addi(e, b->i, i / deep);
         LLVMValueRef first =
             emit_gep(e, e->f32, t->sums, emit_plus(e, j, row, r->sums_row));
         at[i] = emit_at(e, e->f32, first, i % deep * e->vl);
@@ -152,7 +152,7 @@ static void add_tile(const Rows *r, const Tile *t, const Block *b) {
         for (int64_t f = 0; f < b->fetches; f++)
             rows_fetch(r, emit_gep(e, rows_element(r), b->fetch[f], c.i));
         for (int v = 0; v < step[i]; v++)
-            add_columns(r, t, b, emit_add(e, c.i, emit_i64(e, v * unit)), NULL);
+            add_columns(r, t, b, emit_addi(e, c.i, v * unit), NULL);
         loop_end(e, &c, NULL);
         j = to;
     }
@@ -168,13 +168,12 @@ static void fetch_share(const Rows *r, const Tile *t, Block *b) {
     Emit *e = r->e;
     int64_t groups = r->s->m / r->rows;
     b->fetches = divided_up(r->block, groups);
-    LLVMValueRef group = emit_div(e, b->i, emit_i64(e, r->rows));
-    LLVMValueRef first = emit_mul(e, group, emit_i64(e, r->block));
-    first = emit_div(e, first, emit_i64(e, groups));
-    first = emit_add(e, emit_add(e, first, b->l), emit_i64(e, r->block));
+    LLVMValueRef group = emit_divi(e, b->i, r->rows);
+    LLVMValueRef first = emit_muli(e, group, r->block);
+    first = emit_divi(e, first, groups);
+    first = emit_addi(e, emit_add(e, first, b->l), r->block);
     for (int64_t f = 0; f < b->fetches; f++) {
-        LLVMValueRef row =
-            emit_mul(e, emit_add(e, first, emit_i64(e, f)), emit_i64(e, r->s->b_k));
+        LLVMValueRef row = emit_muli(e, emit_addi(e, first, f), r->s->b_k);
         b->fetch[f] = emit_gep(e, rows_element(r), t->b, row);
     }
 }
@@ -230,7 +229,7 @@ static LLVMValueRef join_parts(const Rows *r, LLVMValueRef at) {
     if (r->parts == 1) return x;
     Loop p;
     loop_begin(e, &p, emit_i64(e, 1), emit_i64(e, r->parts), 1, 1, &x);
-    LLVMValueRef n = emit_mul(e, p.i, emit_i64(e, r->s->m * r->sums_row));
+    LLVMValueRef n = emit_muli(e, p.i, r->s->m * r->sums_row);
     x = emit_load(e, e->vf32, emit_gep(e, e->f32, at, n), NULL, 4);
     x = emit_fadd(e, p.carry[0], x);
     loop_end(e, &p, &x);
@@ -250,7 +249,7 @@ static void join(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j
         x[v] = join_parts(r, emit_at(e, e->f32, at, v * e->vl));
     if (r->deep > 1) unpair_columns(r, &x[0], &x[1]);
     for (int v = 0; v < r->deep; v++) {
-        LLVMValueRef column = emit_add(e, c.i, emit_i64(e, v * e->vl)), mask = NULL;
+        LLVMValueRef column = emit_addi(e, c.i, v * e->vl), mask = NULL;
         if (r->s->n % (e->vl * r->deep))
             mask = emit_tail_mask(e, emit_sub(e, emit_i64(e, r->s->n), column));
         rows_write(r, ctx, i, column, x[v], mask);
@@ -273,17 +272,16 @@ LLVMValueRef rows_along_n_emit(const Rows *r) {
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef part = emit_div(e, items.i, tiles);
-    LLVMValueRef j = emit_mul(e, emit_rem(e, items.i, tiles), emit_i64(e, r->tile));
-    LLVMValueRef end = emit_add(e, j, emit_i64(e, r->tile));
-    end = emit_imin(e, end, emit_i64(e, s->n));
-    LLVMValueRef l = emit_mul(e, part, emit_i64(e, r->part));
-    LLVMValueRef l_end = emit_add(e, l, emit_i64(e, r->part));
-    l_end = emit_imin(e, l_end, emit_i64(e, s->k));
+    LLVMValueRef j = emit_muli(e, emit_rem(e, items.i, tiles), r->tile);
+    LLVMValueRef end = emit_addi(e, j, r->tile);
+    end = emit_imini(e, end, s->n);
+    LLVMValueRef l = emit_muli(e, part, r->part);
+    LLVMValueRef l_end = emit_addi(e, l, r->part);
+    l_end = emit_imini(e, l_end, s->k);
     LLVMValueRef sums = emit_at(e, e->i8, ws, r->a_bytes);
     Tile t = {.b = emit_slot(r->e, ctx, SLOT_B)};
     t.a = rows_widen(r) ? ws : emit_slot(r->e, ctx, SLOT_A);
-    t.sums =
-        emit_gep(e, e->f32, sums, emit_mul(e, part, emit_i64(e, s->m * r->sums_row)));
+    t.sums = emit_gep(e, e->f32, sums, emit_muli(e, part, s->m * r->sums_row));
     Loop i, c;
     loop_begin(e, &i, emit_i64(e, 0), emit_i64(e, s->m), 1, 0, NULL);
     loop_begin(e, &c, j, end, e->vl * r->deep, 0, NULL);
@@ -311,7 +309,7 @@ LLVMValueRef rows_join_emit(const Rows *r) {
     LLVMValueRef fn = rows_body(r, "join"), n = emit_i64(e, columns);
     LLVMValueRef j = emit_mul(e, emit_param(e, 1), n);
     LLVMValueRef end = emit_mul(e, emit_param(e, 2), n);
-    join_rows(r, emit_param(e, 0), j, emit_imin(e, end, emit_i64(e, r->s->n)));
+    join_rows(r, emit_param(e, 0), j, emit_imini(e, end, r->s->n));
     emit_ret(e, NULL);
     return fn;
 }

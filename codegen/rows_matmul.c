@@ -81,9 +81,9 @@ static void add_words(const Rows *r, const Group *g, LLVMValueRef l, bool tail,
 static LLVMValueRef tile_sums(const Rows *r, LLVMValueRef tile, LLVMValueRef i,
                               int64_t c) {
     Emit *e = r->e;
-    LLVMValueRef row = emit_mul(e, i, emit_i64(e, r->stretches));
-    row = emit_add(e, row, emit_i64(e, c));
-    return emit_gep(e, e->f32, tile, emit_mul(e, row, emit_i64(e, e->vl)));
+    LLVMValueRef row = emit_muli(e, i, r->stretches);
+    row = emit_addi(e, row, c);
+    return emit_gep(e, e->f32, tile, emit_muli(e, row, e->vl));
 }
 
 /* Numbers from vectors of sums, as many as a transpose takes at a time: column `t` of the tile. */
@@ -133,7 +133,7 @@ typedef struct Stretches {
 /* Where stretch c of the tile at `at` begins. */
 static LLVMValueRef tile_begin(const Rows *r, const Stretches *s, LLVMValueRef at,
                                int64_t c) {
-    LLVMValueRef first = emit_mul(r->e, s->stretch, emit_i64(r->e, c));
+    LLVMValueRef first = emit_muli(r->e, s->stretch, c);
     return emit_add(r->e, emit_add(r->e, s->from, first), at);
 }
 
@@ -142,11 +142,11 @@ static void tile_column(const Rows *r, LLVMValueRef ctx, const Stretches *s,
                         LLVMValueRef at, LLVMValueRef t, LLVMValueRef tile) {
     Emit *e = r->e;
     LLVMValueRef b = emit_slot(r->e, ctx, SLOT_B);
-    LLVMValueRef last = emit_sub(e, s->to, emit_i64(e, 1));
+    LLVMValueRef last = emit_subi(e, s->to, 1);
     Group g = {.a = emit_slot(r->e, ctx, SLOT_A), .columns = r->stretches};
     for (int64_t c = 0; c < r->stretches; c++) {
         LLVMValueRef j = emit_add(e, tile_begin(r, s, at, c), t);
-        j = emit_mul(e, emit_imin(e, j, last), emit_i64(e, r->s->b_n));
+        j = emit_muli(e, emit_imin(e, j, last), r->s->b_n);
         g.column[c] = emit_gep(e, rows_element(r), b, j);
     }
     for (; g.i0 < r->s->m; g.i0 += g.rows) {
@@ -175,10 +175,10 @@ static LLVMValueRef along_k_emit(const Rows *r) {
     LLVMValueRef size = emit_i64(e, r->item), vl = emit_i64(e, e->vl);
     Stretches s = {.from = emit_mul(e, emit_param(e, 1), size)};
     s.to = emit_mul(e, emit_param(e, 2), size);
-    s.to = emit_imin(e, s.to, emit_i64(e, r->s->n));
+    s.to = emit_imini(e, s.to, r->s->n);
     LLVMValueRef each = emit_i64(e, r->stretches * e->vl);
     LLVMValueRef tiles = emit_add(e, emit_sub(e, s.to, s.from), each);
-    tiles = emit_div(e, emit_sub(e, tiles, emit_i64(e, 1)), each);
+    tiles = emit_div(e, emit_subi(e, tiles, 1), each);
     s.stretch = emit_mul(e, tiles, vl);
     LLVMValueRef tile = emit_alloca(e, r->s->m * r->stretches * e->vl * 4);
     Loop at, t;

@@ -63,7 +63,7 @@ static LLVMValueRef tile_row(const Tiles *t, int tile, int row) {
 }
 
 static LLVMValueRef row_at(Emit *e, LLVMValueRef base, LLVMValueRef stride, int row) {
-    return emit_gep(e, e->i8, base, emit_mul(e, stride, emit_i64(e, row)));
+    return emit_gep(e, e->i8, base, emit_muli(e, stride, row));
 }
 
 static void zero_emulated(const Tiles *t, int tile) {
@@ -102,11 +102,11 @@ static void dot_emulated(const Tiles *t, int sum, int a, int b) {
     Loop row, turn;
     LLVMValueRef zero = LLVMConstNull(e->vf32), none[] = {zero, zero};
     loop_begin(e, &row, emit_i64(e, 0), emit_i64(e, TILE_SIDE), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, row.i, emit_i64(e, TILE_SIDE));
+    LLVMValueRef at = emit_muli(e, row.i, TILE_SIDE);
     loop_begin(e, &turn, emit_i64(e, 0), emit_i64(e, TILE_SIDE), 1, 2, none);
     LLVMValueRef from = emit_gep(e, e->i32, tile_row(t, a, 0), emit_add(e, at, turn.i));
     LLVMValueRef x = emit_splat(e, emit_load(e, e->i32, from, NULL, 4));
-    LLVMValueRef y_at = emit_mul(e, turn.i, emit_i64(e, TILE_SIDE));
+    LLVMValueRef y_at = emit_muli(e, turn.i, TILE_SIDE);
     LLVMValueRef y = emit_gep(e, e->i32, tile_row(t, b, 0), y_at), next[2];
     y = emit_load(e, e->vi32, y, NULL, 4);
     for (int i = 0; i < 2; i++)

@@ -28,7 +28,7 @@ static LLVMValueRef shared_b(const Tiles2d *t, LLVMValueRef ctx, LLVMValueRef pa
     Emit *e = p->e;
     panel = emit_sub(e, panel, pairs_number(p, ctx, SLOT_PANEL));
     LLVMValueRef block = emit_sub(e, word, pairs_number(p, ctx, SLOT_WORD));
-    block = emit_div(e, block, emit_i64(e, p->block_words));
+    block = emit_divi(e, block, p->block_words);
     LLVMValueRef at = t->panels_first ? emit_plus(e, block, panel, tiles_k_blocks(p))
                                       : emit_plus(e, panel, block, t->slab_panels);
     at = emit_plus(e, emit_i64(e, p->a_bytes + p->all_sums_bytes), at,
@@ -37,7 +37,7 @@ static LLVMValueRef shared_b(const Tiles2d *t, LLVMValueRef ctx, LLVMValueRef pa
 }
 
 static LLVMValueRef column_of(const Pairs2d *p, LLVMValueRef panel) {
-    return emit_mul(p->e, panel, emit_i64(p->e, p->panel));
+    return emit_muli(p->e, panel, p->panel);
 }
 
 /* Blocks of k that the slab of now has. */
@@ -45,8 +45,8 @@ static LLVMValueRef blocks_now(const Pairs2d *p, LLVMValueRef ctx) {
     Emit *e = p->e;
     LLVMValueRef words = emit_sub(e, pairs_number(p, ctx, SLOT_WORDS_END),
                                   pairs_number(p, ctx, SLOT_WORD));
-    words = emit_add(e, words, emit_i64(e, p->block_words - 1));
-    return emit_div(e, words, emit_i64(e, p->block_words));
+    words = emit_addi(e, words, p->block_words - 1);
+    return emit_divi(e, words, p->block_words);
 }
 
 /* void name.share(ctx, begin, end, thread): packs blocks of k of the slab's panels. */
@@ -62,8 +62,7 @@ static LLVMValueRef share_emit(const Tiles2d *t) {
     LLVMValueRef panel = emit_div(e, items.i, blocks);
     panel = emit_add(e, pairs_number(p, ctx, SLOT_PANEL), panel);
     LLVMValueRef word = emit_plus(e, first, emit_rem(e, items.i, blocks), p->block_words);
-    LLVMValueRef words =
-        emit_imin(e, emit_sub(e, end, word), emit_i64(e, p->block_words));
+    LLVMValueRef words = emit_imini(e, emit_sub(e, end, word), p->block_words);
     pairs_pack_b(p, emit_slot(p->e, ctx, SLOT_B), shared_b(t, ctx, panel, word),
                  column_of(p, panel), word, words);
     loop_end(e, &items, NULL);
@@ -80,7 +79,7 @@ static void fetch_across(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
     const int64_t stride = t->p.number_bytes * s->a_k;
     const int64_t bytes =
         t->p.number_bytes * PACK_ROWS + (stride % EMIT_LINE_BYTES ? EMIT_LINE_BYTES : 0);
-    LLVMValueRef next = emit_add(e, word, emit_i64(e, TILE_SIDE));
+    LLVMValueRef next = emit_addi(e, word, TILE_SIDE);
     LLVMValueRef at =
         emit_gep(e, pairs_number_type(&t->p), a, emit_plus(e, row, next, 2 * s->a_k));
     for (int x = 0; x < 2 * TILE_SIDE; x++)
@@ -93,7 +92,7 @@ static LLVMValueRef tile_at(const Tiles2d *t, LLVMValueRef to, LLVMValueRef r,
                             LLVMValueRef l) {
     Emit *e = t->p.e;
     LLVMValueRef wide = emit_i64(e, TILES_WIDE);
-    LLVMValueRef at = emit_mul(e, emit_rem(e, r, wide), emit_i64(e, TILE_SIDE));
+    LLVMValueRef at = emit_muli(e, emit_rem(e, r, wide), TILE_SIDE);
     at = emit_plus(e, emit_plus(e, at, l, TILES_WIDE * t->p.parts), emit_div(e, r, wide),
                    t->a_block);
     return emit_gep(e, e->f32, to, at);
@@ -104,8 +103,8 @@ static void fetch_along(const Tiles2d *t, LLVMValueRef a, LLVMValueRef row,
                         LLVMValueRef word) {
     const PairsMatmul *s = t->p.s;
     Emit *e = t->p.e;
-    row = emit_add(e, row, emit_i64(e, TILE_SIDE));
-    LLVMValueRef at = emit_plus(e, emit_mul(e, word, emit_i64(e, 2)), row, s->a_m);
+    row = emit_addi(e, row, TILE_SIDE);
+    LLVMValueRef at = emit_plus(e, emit_muli(e, word, 2), row, s->a_m);
     at = emit_gep(e, pairs_number_type(&t->p), a, at);
     const int64_t stride = t->p.number_bytes, bytes = 2 * TILE_SIDE * t->p.number_bytes;
     for (int x = 0; x < TILE_SIDE; x++)
@@ -155,8 +154,7 @@ static LLVMValueRef pack_emit(const Tiles2d *t) {
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef row = emit_plus(e, pairs_number(p, ctx, SLOT_ROW), items.i, PACK_ROWS);
     LLVMValueRef left = emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), row);
-    LLVMValueRef to =
-        emit_mul(e, items.i, emit_i64(e, PACK_ROWS / TILES_WIDE * t->a_block));
+    LLVMValueRef to = emit_muli(e, items.i, PACK_ROWS / TILES_WIDE * t->a_block);
     to = emit_gep(e, e->f32, emit_slot(p->e, ctx, SLOT_WS), to);
     pack_rows(t, emit_slot(p->e, ctx, SLOT_A), to, row, emit_imin(e, left, most), word,
               count);
@@ -171,8 +169,8 @@ static void pack_own(const Tiles2d *t, LLVMValueRef a, LLVMValueRef to, LLVMValu
     Emit *e = t->p.e;
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), rows, PACK_ROWS, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, t->a_block / TILES_WIDE));
-    LLVMValueRef left = emit_imin(e, emit_sub(e, rows, l.i), emit_i64(e, PACK_ROWS));
+    LLVMValueRef at = emit_muli(e, l.i, t->a_block / TILES_WIDE);
+    LLVMValueRef left = emit_imini(e, emit_sub(e, rows, l.i), PACK_ROWS);
     pack_rows(t, a, emit_gep(e, e->f32, to, at), emit_add(e, row, l.i), left, word,
               count);
     loop_end(e, &l, NULL);
@@ -200,13 +198,13 @@ static LLVMValueRef next_of_b(const Item *m, LLVMValueRef panel, LLVMValueRef wo
         NULL; /* has the inner one begun again? NULL: it has not been looked at */
     for (int i = 0; i < 2; i++) {
         int x = words_first ? !i : i;
-        LLVMValueRef next = emit_add(e, at[x], emit_i64(e, step[x]));
-        LLVMValueRef over = LLVMBuildICmp(e->b, LLVMIntSGE, next, end[x], "");
+        LLVMValueRef next = emit_addi(e, at[x], step[x]);
+        LLVMValueRef over = emit_icmp(e, LLVMIntSGE, next, end[x]);
         next = emit_select(e, over, from[x], next);
         at[x] = turns ? emit_select(e, turns, next, at[x]) : next;
         turns = over;
     }
-    LLVMValueRef j = emit_mul(e, column_of(p, at[0]), emit_i64(e, p->s->b_n));
+    LLVMValueRef j = emit_muli(e, column_of(p, at[0]), p->s->b_n);
     return emit_gep(e, pairs_number_type(p), emit_slot(p->e, m->ctx, SLOT_B),
                     emit_plus(e, j, at[1], 2 * p->s->b_k));
 }
@@ -223,7 +221,7 @@ static LLVMValueRef sums_of(const Item *m, LLVMValueRef panel) {
     } else {
         at = tiles_group_sums(m->t) ? emit_sub(e, panel, m->panel) : row;
     }
-    at = emit_mul(e, emit_plus(e, row, at, rows), emit_i64(e, m->t->sums_row));
+    at = emit_muli(e, emit_plus(e, row, at, rows), m->t->sums_row);
     return emit_gep(e, e->f32, all, at);
 }
 
@@ -245,13 +243,13 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
     at.aligned = emit_begins_line(e, at.c);
     LLVMValueRef left = emit_sub(e, emit_i64(e, p->words), word);
     if (p->adds_up) {
-        at.last = LLVMBuildICmp(e->b, LLVMIntSLE, left, emit_i64(e, p->block_words), "");
-        at.more = LLVMBuildICmp(e->b, LLVMIntSGT, word, emit_i64(e, 0), "");
+        at.last = emit_icmp(e, LLVMIntSLE, left, emit_i64(e, p->block_words));
+        at.more = emit_icmp(e, LLVMIntSGT, word, emit_i64(e, 0));
     }
     if (p->adds_up) at.sums = sums_of(m, panel);
     at.waiting = m->waiting;
     at.first = column_of(p, m->panel);
-    at.end = emit_imin(e, column_of(p, m->panels_end), emit_i64(e, s->n));
+    at.end = emit_imini(e, column_of(p, m->panels_end), s->n);
     if (t->shares_b) {
         at.packed = shared_b(t, m->ctx, panel, word);
     } else {
@@ -272,7 +270,7 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
                            .a_streams = true,
                            .b_whole = true};
     LLVMValueRef n = emit_i64(e, round_up(s->n, TILES_WIDE));
-    n = emit_imin(e, emit_sub(e, n, j), emit_i64(e, p->panel));
+    n = emit_imini(e, emit_sub(e, n, j), p->panel);
     gemm_emit(e, &strides, GEMM_SET, &(GemmData){a, at.packed},
               &(GemmSize){m->rows, n, words});
 }
@@ -282,10 +280,8 @@ static void block_emit(const Item *m, LLVMValueRef all, LLVMValueRef panel,
                        LLVMValueRef word) {
     const Pairs2d *p = &m->t->p;
     Emit *e = p->e;
-    LLVMValueRef words =
-        emit_imin(e, emit_sub(e, m->end, word), emit_i64(e, p->block_words));
-    LLVMValueRef at =
-        emit_mul(e, emit_sub(e, word, m->first), emit_i64(e, TILES_WIDE * p->parts));
+    LLVMValueRef words = emit_imini(e, emit_sub(e, m->end, word), p->block_words);
+    LLVMValueRef at = emit_muli(e, emit_sub(e, word, m->first), TILES_WIDE * p->parts);
     if (p->packs_a || m->t->panels_first) all = emit_gep(e, e->f32, all, at);
     panel_emit(m, all, panel, word, words);
 }
@@ -300,7 +296,7 @@ static void item_emit(const Item *m) {
     LLVMValueRef a = m->own_a, source = emit_slot(p->e, m->ctx, SLOT_A);
     Loop l[2]; /* over panels, over words */
     if (p->packs_a) {
-        a = emit_mul(e, m->i, emit_i64(e, t->a_block / TILES_WIDE));
+        a = emit_muli(e, m->i, t->a_block / TILES_WIDE);
         a = emit_gep(e, e->f32, emit_slot(p->e, m->ctx, SLOT_WS), a);
     } else if (words_first) {
         pack_own(t, source, a, m->row, m->rows, m->first, emit_sub(e, m->end, m->first));
@@ -309,7 +305,7 @@ static void item_emit(const Item *m) {
                (int)step[!words_first], 0, NULL);
     if (!p->packs_a && !words_first) {
         LLVMValueRef words = emit_sub(e, m->end, l[1].i);
-        words = emit_imin(e, words, emit_i64(e, p->block_words));
+        words = emit_imini(e, words, p->block_words);
         pack_own(t, source, a, m->row, m->rows, l[1].i, words);
     }
     loop_begin(e, &l[words_first], lo[words_first], hi[words_first],
@@ -325,8 +321,7 @@ static LLVMValueRef groups_of(const Tiles2d *t, LLVMValueRef ctx) {
     Emit *e = p->e;
     LLVMValueRef panels = emit_sub(e, pairs_number(p, ctx, SLOT_PANELS_END),
                                    pairs_number(p, ctx, SLOT_PANEL));
-    return emit_div(e, emit_add(e, panels, emit_i64(e, t->group - 1)),
-                    emit_i64(e, t->group));
+    return emit_divi(e, emit_addi(e, panels, t->group - 1), t->group);
 }
 
 static LLVMValueRef body_emit(const Tiles2d *t) {
@@ -351,12 +346,12 @@ static LLVMValueRef body_emit(const Tiles2d *t) {
     Loop items;
     gemm_tiles_begin(e);
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    m.i = emit_mul(e, emit_div(e, items.i, groups), emit_i64(e, p->rows));
+    m.i = emit_muli(e, emit_div(e, items.i, groups), p->rows);
     m.row = emit_add(e, row, m.i);
-    m.rows = emit_imin(e, emit_sub(e, rows, m.i), emit_i64(e, p->rows));
+    m.rows = emit_imini(e, emit_sub(e, rows, m.i), p->rows);
     m.panel = emit_plus(e, pairs_number(p, ctx, SLOT_PANEL), emit_rem(e, items.i, groups),
                         t->group);
-    m.panels_end = emit_imin(e, emit_add(e, m.panel, emit_i64(e, t->group)),
+    m.panels_end = emit_imin(e, emit_addi(e, m.panel, t->group),
                              pairs_number(p, ctx, SLOT_PANELS_END));
     item_emit(&m);
     loop_end(e, &items, NULL);
@@ -374,8 +369,8 @@ typedef struct Parts {
 static LLVMValueRef set_range(const Pairs2d *p, LLVMValueRef ctx, int slot,
                               LLVMValueRef from, int64_t count, int64_t all) {
     Emit *e = p->e;
-    LLVMValueRef end = emit_add(e, from, emit_i64(e, count));
-    end = emit_imin(e, end, emit_i64(e, all));
+    LLVMValueRef end = emit_addi(e, from, count);
+    end = emit_imini(e, end, all);
     pairs_set_number(p, ctx, slot, from);
     pairs_set_number(p, ctx, slot + 1, end);
     return emit_sub(e, end, from);
@@ -394,20 +389,20 @@ static void slab(const Tiles2d *t, LLVMValueRef ctx, const Parts *f, LLVMValueRe
     If first;
     if (f->share) {
         bool kept = !p->whole_sums;
-        if (kept) if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, row, zero, ""));
+        if (kept) if_begin(e, &first, emit_icmp(e, LLVMIntEQ, row, zero));
         pairs_run(p, ctx, f->share, emit_mul(e, panels, blocks_now(p, ctx)));
         if (kept) if_end(e, &first);
     }
-    LLVMValueRef strips = emit_add(e, rows, emit_i64(e, PACK_ROWS - 1));
-    strips = emit_div(e, strips, emit_i64(e, PACK_ROWS));
+    LLVMValueRef strips = emit_addi(e, rows, PACK_ROWS - 1);
+    strips = emit_divi(e, strips, PACK_ROWS);
     if (f->pack) {
         bool kept = !p->whole_sums && p->slab_rows >= p->s->m;
-        if (kept) if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, panel, zero, ""));
+        if (kept) if_begin(e, &first, emit_icmp(e, LLVMIntEQ, panel, zero));
         pairs_run(p, ctx, f->pack, strips);
         if (kept) if_end(e, &first);
     }
-    LLVMValueRef blocks = emit_add(e, rows, emit_i64(e, p->rows - 1));
-    blocks = emit_div(e, blocks, emit_i64(e, p->rows));
+    LLVMValueRef blocks = emit_addi(e, rows, p->rows - 1);
+    blocks = emit_divi(e, blocks, p->rows);
     pairs_run(p, ctx, f->body, emit_mul(e, blocks, groups_of(t, ctx)));
 }
 

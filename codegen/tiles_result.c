@@ -18,7 +18,7 @@ enum {
 static LLVMValueRef c_at(const TilesBlock *b, LLVMValueRef r, LLVMValueRef j) {
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
-    LLVMValueRef row = emit_mul(e, emit_add(e, b->i, r), emit_i64(e, s->c_m));
+    LLVMValueRef row = emit_muli(e, emit_add(e, b->i, r), s->c_m);
     return emit_gep(e, s->rounds ? e->i16 : e->f32, b->c,
                     emit_add(e, row, emit_add(e, b->j, j)));
 }
@@ -29,7 +29,7 @@ static void fetch_b(const TilesBlock *b, LLVMValueRef step, LLVMValueRef steps,
     const Pairs2d *p = &b->t->p;
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
-    LLVMValueRef strip = emit_div(e, j, emit_i64(e, TILES_WIDE));
+    LLVMValueRef strip = emit_divi(e, j, TILES_WIDE);
     step = emit_add(e, step, emit_mul(e, strip, steps));
     int64_t k = 2 * p->block_words, rows = MIN(p->rows, round_up(p->s->m, TILES_WIDE));
     int64_t all =
@@ -46,8 +46,7 @@ static void fetch_b(const TilesBlock *b, LLVMValueRef step, LLVMValueRef steps,
 static void fetch_packed(const TilesBlock *b, LLVMValueRef step, LLVMValueRef j) {
     const Pairs2d *p = &b->t->p;
     Emit *e = p->e;
-    LLVMValueRef next =
-        emit_mul(e, emit_add(e, j, emit_i64(e, TILES_WIDE)), emit_i64(e, p->b_words * 4));
+    LLVMValueRef next = emit_muli(e, emit_addi(e, j, TILES_WIDE), p->b_words * 4);
     int64_t share = MIN(divided_up(TILES_WIDE * TILES_WIDE * p->parts, p->rows),
                         FETCH_LINES * p->parts);
     pairs_fetch_share(e, emit_gep(e, e->i8, b->packed, next), step, share, share,
@@ -59,8 +58,8 @@ static void fetch_c(const TilesBlock *b, const GemmBlock *at, LLVMValueRef l) {
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
     const int64_t each = s->rounds ? 2 : 4;
-    LLVMValueRef row = emit_div(e, l, emit_i64(e, TILE_SIDE / FETCH_ROWS));
-    LLVMValueRef due = LLVMBuildICmp(e->b, LLVMIntSLT, row, emit_i64(e, TILES_WIDE), "");
+    LLVMValueRef row = emit_divi(e, l, TILE_SIDE / FETCH_ROWS);
+    LLVMValueRef due = emit_icmp(e, LLVMIntSLT, row, emit_i64(e, TILES_WIDE));
     if (b->last) due = LLVMBuildAnd(e->b, due, b->last, "");
     If f;
     if_begin(e, &f, due);
@@ -78,8 +77,7 @@ void tiles_fetch_step(void *ctx, const GemmBlock *at, LLVMValueRef l) {
     LLVMValueRef steps = emit_div(e, b->words, side);
     LLVMValueRef step = emit_mul(e, emit_div(e, at->i, wide), steps);
     step = emit_add(e, step, emit_div(e, l, side));
-    LLVMValueRef blocks =
-        emit_div(e, emit_add(e, b->rows, emit_i64(e, TILES_WIDE - 1)), wide);
+    LLVMValueRef blocks = emit_div(e, emit_addi(e, b->rows, TILES_WIDE - 1), wide);
     if (b->next_b)
         fetch_b(b, step, emit_mul(e, blocks, steps), at->j);
     else
@@ -109,7 +107,7 @@ static LLVMValueRef columns_there(const TilesBlock *b, LLVMValueRef j) {
 static void stream_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
                        const LLVMValueRef *x) {
     Emit *e = b->t->p.e;
-    LLVMValueRef next = emit_add(e, j, emit_i64(e, TILE_SIDE));
+    LLVMValueRef next = emit_addi(e, j, TILE_SIDE);
     LLVMValueRef y[] = {with_bias(b, x[0], j, NULL), with_bias(b, x[1], next, NULL)};
     if (b->t->p.s->rounds) {
         LLVMValueRef line = emit_to_narrow_both(e, b->t->p.s->dt, y[0], y[1]);
@@ -125,7 +123,7 @@ static void store_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     const PairsMatmul *s = b->t->p.s;
     Emit *e = b->t->p.e;
     for (int v = 0; v < 2; v++) {
-        LLVMValueRef column = emit_add(e, j, emit_i64(e, v * TILE_SIDE));
+        LLVMValueRef column = emit_addi(e, j, v * TILE_SIDE);
         LLVMValueRef mask = columns_there(b, column);
         emit_store_sum(e, pairs_matmul_result(s), with_bias(b, x[v], column, mask),
                        c_at(b, row, column), mask, s->adds);
@@ -203,10 +201,10 @@ static void take_lines(const TilesBlock *b, RowLines *r, LLVMValueRef row, LLVMV
     LLVMTypeRef type = s->rounds ? emit_vec(e->i16, (int)r->each) : e->vf32;
     LLVMValueRef y[2];
     for (int v = 0; v < 2; v++) {
-        LLVMValueRef at = emit_add(e, j, emit_i64(e, v * TILE_SIDE));
+        LLVMValueRef at = emit_addi(e, j, v * TILE_SIDE);
         y[v] = with_bias(b, x[v], at, s->bias ? columns_there(b, at) : NULL);
     }
-    LLVMValueRef wait = emit_mul(e, row, emit_i64(e, EMIT_LINE_BYTES));
+    LLVMValueRef wait = emit_muli(e, row, EMIT_LINE_BYTES);
     wait = emit_gep(e, e->i8, b->waiting, wait);
     r->line[0] = emit_load(e, type, wait, NULL, EMIT_LINE_BYTES);
     if (s->rounds) {
@@ -226,7 +224,7 @@ static void place_lines(const TilesBlock *b, RowLines *r, LLVMValueRef row,
     LLVMValueRef to = c_at(b, row, j), each = emit_i64(e, r->each);
     LLVMValueRef in_line = LLVMBuildPtrToInt(e->b, to, e->i64, "");
     in_line = LLVMBuildAnd(e->b, in_line, emit_i64(e, EMIT_LINE_BYTES - 1), "");
-    in_line = emit_div(e, in_line, emit_i64(e, r->bytes));
+    in_line = emit_divi(e, in_line, r->bytes);
     r->first = emit_sub(e, each, in_line);
     r->from = emit_sub(e, emit_add(e, column, r->first), each);
     r->to = emit_gep(e, b->t->p.s->rounds ? e->i16 : e->f32, to,
@@ -253,16 +251,16 @@ static void realign_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     LLVMValueRef column = emit_add(e, b->j, j);
     take_lines(b, &r, row, j, x);
     place_lines(b, &r, row, j, column);
-    LLVMValueRef next = emit_add(e, column, emit_i64(e, TILES_WIDE));
-    LLVMValueRef begins = LLVMBuildICmp(e->b, LLVMIntSLT, r.from, b->first, "");
-    LLVMValueRef ends = LLVMBuildICmp(e->b, LLVMIntSGE, next, b->end, "");
+    LLVMValueRef next = emit_addi(e, column, TILES_WIDE);
+    LLVMValueRef begins = emit_icmp(e, LLVMIntSLT, r.from, b->first);
+    LLVMValueRef ends = emit_icmp(e, LLVMIntSGE, next, b->end);
     If f;
     if_begin(e, &f, LLVMBuildOr(e->b, begins, ends, ""));
     /* no column twice, which may be added */
     LLVMValueRef end = emit_select(e, ends, emit_imin(e, next, b->end),
-                                   emit_add(e, r.from, emit_i64(e, r.n * r.each)));
+                                   emit_addi(e, r.from, r.n * r.each));
     for (int i = 0; i <= r.n; i++) {
-        LLVMValueRef zero = emit_add(e, r.from, emit_i64(e, i * r.each));
+        LLVMValueRef zero = emit_addi(e, r.from, i * r.each);
         put_nth(b, &r, i,
                 lanes_of(b, emit_sub(e, b->first, zero), emit_sub(e, end, zero)));
     }
@@ -302,8 +300,7 @@ static void finish_row(const TilesBlock *b, LLVMValueRef row, LLVMValueRef j,
     }
     LLVMValueRef n = emit_i64(e, b->t->p.s->n);
     LLVMValueRef left = emit_sub(e, n, emit_add(e, b->j, j));
-    LLVMValueRef whole =
-        LLVMBuildICmp(e->b, LLVMIntSGE, left, emit_i64(e, TILES_WIDE), "");
+    LLVMValueRef whole = emit_icmp(e, LLVMIntSGE, left, emit_i64(e, TILES_WIDE));
     if_begin(e, &f, LLVMBuildAnd(e->b, whole, b->aligned, ""));
     stream_row(b, row, j, x);
     if_else(e, &f);

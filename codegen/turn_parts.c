@@ -9,13 +9,13 @@ void turn_parts(Emit *e, TurnLine line, const void *ctx, int parts, LLVMValueRef
     Loop t, q;
     loop_begin(e, &t, zero, emit_i64(e, vl), 1, 0, NULL);
     line(ctx, t.i, word);
-    LLVMValueRef at = emit_gep(e, e->f32, room, emit_mul(e, t.i, emit_i64(e, vl)));
+    LLVMValueRef at = emit_gep(e, e->f32, room, emit_muli(e, t.i, vl));
     for (int i = 0; i < parts; i++)
         emit_store(e, word[i], emit_at(e, e->f32, at, i * vl * vl), NULL, 4);
     loop_end(e, &t, NULL);
     loop_begin(e, &q, zero, emit_i64(e, parts), 1, 0, NULL);
-    at = emit_gep(e, e->f32, room, emit_mul(e, q.i, emit_i64(e, vl * vl)));
-    to = emit_gep(e, e->f32, to, emit_mul(e, q.i, emit_i64(e, part)));
+    at = emit_gep(e, e->f32, room, emit_muli(e, q.i, vl * vl));
+    to = emit_gep(e, e->f32, to, emit_muli(e, q.i, part));
     for (int64_t i = 0; i < vl; i++)
         v[i] = emit_load(e, e->vf32, emit_at(e, e->f32, at, i * vl), NULL, 4);
     emit_transpose(e, v);

@@ -17,7 +17,7 @@ static LLVMValueRef poly(Emit *e, LLVMValueRef x, const double *c, int n) {
 }
 
 static LLVMValueRef less(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, "");
+    return emit_fcmp(e, LLVMRealOLT, a, b);
 }
 
 /* |size| with the sign of `sign`. */
@@ -165,11 +165,10 @@ LLVMValueRef vmath_log(Emit *e, LLVMValueRef x) {
     y = emit_fma(e, z, num(e, x, -0.5), y);
     y = emit_fma(e, nf, num(e, x, 0.693359375), emit_fadd(e, f, y));
     /* Outside (0, inf): inf and NaN stay, 0 gives -inf, less gives NaN. */
-    LLVMValueRef low = emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOEQ, x, zero, ""),
+    LLVMValueRef low = emit_select(e, emit_fcmp(e, LLVMRealOEQ, x, zero),
                                    num(e, x, -INFINITY), num(e, x, NAN));
-    LLVMValueRef outside =
-        emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOLE, x, zero, ""), low, x);
-    LLVMValueRef above = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
+    LLVMValueRef outside = emit_select(e, emit_fcmp(e, LLVMRealOLE, x, zero), low, x);
+    LLVMValueRef above = emit_fcmp(e, LLVMRealOGT, x, zero);
     LLVMValueRef inside = LLVMBuildAnd(e->b, above, less(e, x, inf), "");
     return emit_select(e, inside, y, outside);
 }
