@@ -1,5 +1,4 @@
 /* parse.c - reads the text of a module; the grammar is in docs/ir.md. */
-#include "ir/op_hooks.h"
 #include "ir/scan.h"
 
 enum {

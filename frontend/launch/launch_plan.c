@@ -2,7 +2,6 @@
 #include "frontend/launch/launch.h"
 #include "frontend/launch/launch_parts.h"
 #include "runtime/core/rt.h"
-#include <stdarg.h>
 
 enum { WORD_MAX_BYTES = 128 << 10 }; /* of a command: Linux takes no longer one */
 

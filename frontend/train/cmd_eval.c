@@ -1,6 +1,5 @@
 /* cmd_eval.c - stator eval: START HERE for an evaluation, in the order of its parts. */
 #include "frontend/config/commands.h"
-#include "frontend/config/config.h"
 #include "frontend/launch/launch.h"
 #include "frontend/train/eval.h"
 #include "runtime/comm/agree.h"

@@ -5,7 +5,6 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/model/run_folder.h"
-#include "frontend/train/folder_lock.h"
 #include "frontend/train/program_tensors.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"

@@ -1,7 +1,6 @@
 /* step_lines.c - see step_lines.h. */
 #define _GNU_SOURCE
 #include "runtime/run/step_lines.h"
-#include <errno.h>
 
 /* A long run has a million lines: memory for what they hold is given back now and then. */
 enum { LINES_AT_ONCE = 256 };
