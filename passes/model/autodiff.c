@@ -177,17 +177,22 @@ static Pair *pair_for(Diff *d, Op *op) {
     return pair_make(d, want);
 }
 
+static const char *call_attrs(Arena *mem, const Call *c) {
+    Text attrs = text_new(mem);
+    text_add(&attrs, "fn=@%s", c->f->name);
+    if (c->loop)
+        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s", (long long)c->times,
+                 c->carry, c->each, c->reverse ? "; reverse=1" : "");
+    return attrs.s;
+}
+
 /* Replaces the call by one of @f.fwd; the first results keep their ids. */
 static Op *call_forward(Diff *d, Op *op, const Pair *p) {
     Builder b = build_before(op);
-    const Call c = call_of(op);
-    Text attrs = text_new(d->m->mem);
-    text_add(&attrs, "fn=@%s", p->fwd->name);
-    if (p->loop) {
-        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s", (long long)c.times,
-                 p->carry, p->each, c.reverse ? "; reverse=1" : "");
-    }
-    Op *fwd = build_list(&b, op->kind, attrs.s, op->nin, op->in, NULL, 0);
+    Call c = call_of(op);
+    c.f = p->fwd;
+    Op *fwd =
+        build_list(&b, op->kind, call_attrs(d->m->mem, &c), op->nin, op->in, NULL, 0);
     for (int i = 0; i < fwd->nout; i++) {
         bool old = i < op->nout;
         fwd->out[i]->id = old ? op->out[i]->id : d->nvalues;
@@ -221,22 +226,19 @@ static Value *operand_for(Diff *d, const Pair *p, const Op *fwd, Input in) {
 static void diff_call(Diff *d, Op *op) {
     const Pair *p = pair_for(d, op);
     Op *fwd = call_forward(d, op, p);
-    const Call forward = call_of(fwd);
     Value **in = NEW_ARRAY(d->m->mem, Value *, (size_t)p->ninput + 1);
-    int carry = 0, each = 0;
+    Call c = call_of(fwd);
+    c.f = p->bwd;
+    c.reverse = !c.reverse;
+    c.carry = c.each = 0;
     for (int k = 0; k < p->ninput; k++) {
         InputKind kind = p->input[k].kind;
         in[k] = operand_for(d, p, fwd, p->input[k]);
-        carry += kind <= SUM_INPUT;
-        each += kind > SUM_INPUT && kind <= SLICED_INPUT;
+        c.carry += kind <= SUM_INPUT;
+        c.each += kind > SUM_INPUT && kind <= SLICED_INPUT;
     }
-    Text attrs = text_new(d->m->mem);
-    text_add(&attrs, "fn=@%s", p->bwd->name);
-    if (p->loop) {
-        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s", (long long)forward.times,
-                 carry, each, forward.reverse ? "" : "; reverse=1");
-    }
-    Op *bwd = build_list(&d->g.b, fwd->kind, attrs.s, p->ninput, in, NULL, 0);
+    const char *attrs = call_attrs(d->m->mem, &c);
+    Op *bwd = build_list(&d->g.b, fwd->kind, attrs, p->ninput, in, NULL, 0);
     for (int k = 0; k < p->noutput; k++) {
         Value *of = fwd->in[p->output[k]];
         if (grad_wants(&d->g, of)) grad_add(&d->g, of, bwd->out[k]);

@@ -53,13 +53,14 @@ static bool is_forward(const Value *v, int last_id, int first_cot) {
 
 /* In fwd: forward ops up to `last`, then backward ops. Lists the forward values that
  * backward reads: arguments that the caller still has by index, the rest as new results. */
-static Value **collect_saved(Module *m, Pair *p, Op *last, Value **grads, int ncot) {
+static Value **collect_saved(Pair *p, Op *last, Value **grads, int ncot) {
     Func *w = p->fwd;
+    Arena *mem = w->mod->mem;
     func_number(w);
-    bool *seen = NEW_ARRAY(m->mem, bool, (size_t)w->nvalues);
-    Value **saved = NEW_ARRAY(m->mem, Value *, (size_t)w->nvalues);
+    bool *seen = NEW_ARRAY(mem, bool, (size_t)w->nvalues);
+    Value **saved = NEW_ARRAY(mem, Value *, (size_t)w->nvalues);
     int first_cot = w->narg - ncot, n = 0;
-    p->saved_arg = NEW_ARRAY(m->mem, int, (size_t)w->narg);
+    p->saved_arg = NEW_ARRAY(mem, int, (size_t)w->narg);
     int last_id = last ? last->id : -1;
     for (Op *op = last ? last->next : w->first;; op = op->next) {
         int count = op ? op->nin : p->f->narg;
@@ -138,8 +139,8 @@ static Value *argument_like(Func *f, const Value *v) {
 
 /* The arguments of @f.bwd; map is by value id of fwd. acc[i] gets the sum so far of
  * argument i. */
-static void bwd_arguments(Pair *p, Func *bwd, Value **cot, Value **saved, Value **map,
-                          Value **acc) {
+static void bwd_arguments(Pair *p, Value **cot, Value **saved, Value **map, Value **acc) {
+    Func *bwd = p->bwd;
     for (int k = 0; k < p->ninput; k++) {
         const int i = p->input[k].i;
         Value *arg = NULL;
@@ -164,15 +165,15 @@ static void bwd_arguments(Pair *p, Func *bwd, Value **cot, Value **saved, Value 
     }
 }
 
-static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
-    Builder b = build_at_end(bwd);
+static void bwd_results(Pair *p, Value **grads, Value **acc) {
+    Builder b = build_at_end(p->bwd);
     for (int k = 0; k < p->noutput; k++) {
         int i = p->output[k];
         Value *v = grads[i] ? grads[i]
                    : acc[i] ? acc[i]
                             : grad_zeros(&b, &p->f->arg[i]->ty);
         if (acc[i] && grads[i]) v = build1(&b, OP_add, NULL, acc[i], grads[i], NULL);
-        func_ret(bwd, v, acc[i] ? acc[i]->nth : -1);
+        func_ret(p->bwd, v, acc[i] ? acc[i]->nth : -1);
     }
 }
 
@@ -207,7 +208,7 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
     Func *w = p->fwd;
     const Mesh *m = &w->mod->mesh;
     Axes axes = 0;
-    if (!last || !last->next || !p->remake || !p->loop || !o->remake_axes) return;
+    if (!last->next || !p->remake || !p->loop || !o->remake_axes) return;
     check(mesh_axes_parse(m, o->remake_axes, &axes));
     for (int i = 0; i < p->carry; i++) {
         Value *v = w->arg[i];
@@ -245,43 +246,60 @@ static void refuse_many(const Pair *p) {
              p->f->name, p->nsaved, MAX_SAVED);
 }
 
-void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,
-                const PassOptions *o) {
-    Func *w = p->fwd;
-    Module *m = w->mod;
-    LayerSeen layer = {.w = w,
+/* What backward makes again, its copies of ops of forward, and what they begin with. */
+static void make_layer_again(Pair *p, Op *last, Value **grads, const PassOptions *o) {
+    LayerSeen layer = {.w = p->fwd,
                        .last = last,
                        .carry = p->loop ? p->carry : 0,
                        .grads = grads,
                        .ngrads = p->f->narg,
                        .elementwise = o->remake_elementwise};
-    if (last && p->loop && o->layer_seen) o->layer_seen(&layer, o->layer_ctx);
-    if (last) make_again(&layer, p->remake);
+    if (p->loop && o->layer_seen) o->layer_seen(&layer, o->layer_ctx);
+    make_again(&layer, p->remake);
     keep_in_parts(p, last, o);
-    Value **saved = collect_saved(m, p, last, grads, ncot);
-    refuse_unstackable(p, saved);
-    refuse_many(p);
-    list_inputs(m->mem, p);
-    list_outputs(m->mem, p);
-    p->bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);
-    func_made_of(p->bwd, p->f, PART_BACKWARD);
-    p->bwd->task = p->f->task ? TASK_BACKWARD : TASK_NONE;
-    p->bwd->chunk = p->f->chunk;
-    Value **map = NEW_ARRAY(m->mem, Value *, (size_t)w->nvalues);
-    Value **acc = NEW_ARRAY(m->mem, Value *, (size_t)p->f->narg);
-    bwd_arguments(p, p->bwd, cot, saved, map, acc);
-    Builder b = build_at_end(p->bwd);
-    for (Op *op = last ? last->next : w->first, *next; op; op = next) {
+}
+
+/* @f.bwd, with nothing in it. */
+static Func *bwd_new(const Pair *p) {
+    Module *m = p->fwd->mod;
+    Func *bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);
+    func_made_of(bwd, p->f, PART_BACKWARD);
+    bwd->task = p->f->task ? TASK_BACKWARD : TASK_NONE;
+    bwd->chunk = p->f->chunk;
+    return bwd;
+}
+
+/* The ops from `op` on, with the values of map, which gets theirs. */
+static void move_ops(Func *to, Op *op, Value **map) {
+    Builder b = build_at_end(to);
+    for (Op *next; op; op = next) {
         next = op->next;
         op_clone(&b, op, map);
         op_remove(op);
     }
+}
+
+void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,
+                const PassOptions *o) {
+    Func *w = p->fwd;
+    Arena *mem = w->mod->mem;
+    if (last) make_layer_again(p, last, grads, o);
+    Value **saved = collect_saved(p, last, grads, ncot);
+    refuse_unstackable(p, saved);
+    refuse_many(p);
+    list_inputs(mem, p);
+    list_outputs(mem, p);
+    p->bwd = bwd_new(p);
+    Value **map = NEW_ARRAY(mem, Value *, (size_t)w->nvalues);
+    Value **acc = NEW_ARRAY(mem, Value *, (size_t)p->f->narg);
+    bwd_arguments(p, cot, saved, map, acc);
+    move_ops(p->bwd, last ? last->next : w->first, map);
     for (int i = 0; i < p->f->narg; i++) {
         if (!grads[i]) continue;
         grads[i] = map[grads[i]->id];
         grad_place(o, w, i, grads[i]);
     }
-    bwd_results(p, p->bwd, grads, acc);
+    bwd_results(p, grads, acc);
     w->narg -= ncot;
     for (int i = 0; i < p->nsaved; i++) func_ret(w, saved[i], -1);
     make_plain_calls(w);
