@@ -58,33 +58,29 @@ void infer_all_reduce(Op *op, Type *out) {
     op->nout = op->nin;
 }
 
-void infer_all_gather(Op *op, Type *out) {
+/* The attributes name the dimension that is split, and that which is joined; NULL: none is. */
+static void infer_exchange(Op *op, Type *out, const char *split, const char *join) {
     int n = members(op);
     for (int i = 0; i < op->nin; i++) {
         out[i] = op->in[i]->ty;
-        multiply(&out[i], dim_of(op, i, "dim"), n);
+        if (split) divide(&out[i], dim_of(op, i, split), n);
+        if (join) multiply(&out[i], dim_of(op, i, join), n);
     }
     op->nout = op->nin;
+}
+
+void infer_all_gather(Op *op, Type *out) {
+    infer_exchange(op, out, NULL, "dim");
 }
 
 void infer_reduce_scatter(Op *op, Type *out) {
-    int n = members(op);
+    axes_of(op);
     need_float(op);
-    for (int i = 0; i < op->nin; i++) {
-        out[i] = op->in[i]->ty;
-        divide(&out[i], dim_of(op, i, "dim"), n);
-    }
-    op->nout = op->nin;
+    infer_exchange(op, out, "dim", NULL);
 }
 
 void infer_all_to_all(Op *op, Type *out) {
-    int n = members(op);
-    for (int i = 0; i < op->nin; i++) {
-        out[i] = op->in[i]->ty;
-        divide(&out[i], dim_of(op, i, "split"), n);
-        multiply(&out[i], dim_of(op, i, "join"), n);
-    }
-    op->nout = op->nin;
+    infer_exchange(op, out, "split", "join");
 }
 
 void infer_arrive(Op *op, Type *out) {
