@@ -79,13 +79,14 @@ static const char *run_end(const uint8_t *bmp, const char *p, const char *end,
     return p;
 }
 
-/* Bytes of 's 't 'm 'd 're 've 'll at p, or 0. */
-static int contraction(const char *p, const char *end) {
+/* Bytes of 's 't 'm 'd 're 've 'll at p, or 0; fold: LETTER_CASE, or 0 for these alone. */
+enum { LETTER_CASE = 0x20 };
+static int contraction(const char *p, const char *end, int fold) {
     if (end - p < 2) return 0;
-    char a = p[1];
+    char a = (char)(p[1] | fold);
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
     if (end - p < 3) return 0;
-    char b = p[2];
+    char b = (char)(p[2] | fold);
     return (b == 'e' && (a == 'r' || a == 'v')) || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
@@ -112,7 +113,7 @@ const char *bpe_word_end(const uint8_t bmp[BMP_SIZE], const char *p, const char 
         if (class == CHAR_SPACE) return spaces_end(bmp, p, end);
         size = 1 + next;
     } else if (*p == '\'') {
-        int n = contraction(p, end);
+        int n = contraction(p, end, 0);
         if (n) return p + n;
     }
     return run_end(bmp, p + size, end, class);
@@ -126,14 +127,8 @@ static bool is_line_end(char c) {
 
 /* The same contractions in any case; U+017F is a small s. */
 static int contraction_any_case(const char *p, const char *end) {
-    if (end - p < 2) return 0;
-    char a = (char)(p[1] | 0x20);
     if (end - p >= 3 && !memcmp(p + 1, "\xC5\xBF", 2)) return 3;
-    if ((unsigned char)p[1] >= 0x80) return 0;
-    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
-    if (end - p < 3 || (unsigned char)p[2] >= 0x80) return 0;
-    char b = (char)(p[2] | 0x20);
-    return (b == 'e' && (a == 'r' || a == 'v')) || (a == 'l' && b == 'l') ? 3 : 0;
+    return contraction(p, end, LETTER_CASE);
 }
 
 /* At most `most` numbers. */
