@@ -302,35 +302,40 @@ static void query_numbers(const Attn *a, const Block *b, LLVMValueRef ctx,
     attn_call(a, "delta", delta, 6);
 }
 
+/* The queries of a place against keys [from, to), block by block, where they see any. */
+static void meet_keys(const Attn *a, const Block *b, LLVMValueRef ctx, const AttnPlace *p,
+                      LLVMValueRef from, LLVMValueRef to) {
+    Emit *e = a->e;
+    If some;
+    Loop l;
+    if_begin(e, &some, emit_icmp(e, LLVMIntSLT, from, to));
+    query_numbers(a, b, ctx, p);
+    pack_queries(a, b);
+    loop_begin(e, &l, from, to, a->bk, 0, NULL);
+    pair_emit(a, b, l.i, emit_imini(e, emit_sub(e, to, l.i), a->bk));
+    loop_end(e, &l, NULL);
+    if_end(e, &some);
+}
+
 /* name.queries(ctx, work, b, h, block, kv, from, to, part, first): one block of queries of
  * head h against keys [from, to); kv is where this head's keys start in k, v, dk, dv.
- * first: they are the first keys of their part, and dQ is 0 before them.
- *   dQ is cleared; where it sees any of the keys, the block is packed and meets them block by
- * block; dQ is rounded, if it has seen all. */
+ * first: they are the first keys of their part, and dQ is 0 before them. dQ is rounded, if it has
+ * seen all. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     attn_func(a, "queries", "ppiiiiiiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1),
-                 batch = emit_param(e, 2);
-    LLVMValueRef from = emit_param(e, 6), to = emit_param(e, 7);
+                 batch = emit_param(e, 2), h = emit_param(e, 3), block = emit_param(e, 4),
+                 kv = emit_param(e, 5), from = emit_param(e, 6), to = emit_param(e, 7),
+                 part = emit_param(e, 8), first = emit_param(e, 9);
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, batch);
-    AttnPlace p = attn_block_place(a, batch, emit_param(e, 3), emit_param(e, 4));
-    Block b = block_of(a, ctx, work, &p, &origin, emit_param(e, 5));
-    b.dq = query_sums(a, ctx, work, p.q_at, emit_param(e, 8));
-    clear_query_sums(a, &b, emit_param(e, 9));
+    AttnPlace p = attn_block_place(a, batch, h, block);
+    Block b = block_of(a, ctx, work, &p, &origin, kv);
+    b.dq = query_sums(a, ctx, work, p.q_at, part);
+    clear_query_sums(a, &b, first);
     AttnRange range = attn_range(a, &origin, p.i0, p.rows);
     range.from = emit_imax(e, range.from, from);
-    range.to = emit_imin(e, range.to, to);
-    If some;
-    if_begin(e, &some, emit_icmp(e, LLVMIntSLT, range.from, range.to));
-    query_numbers(a, &b, ctx, &p);
-    pack_queries(a, &b);
-    Loop l;
-    loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imini(e, emit_sub(e, range.to, l.i), a->bk);
-    pair_emit(a, &b, l.i, keys);
-    loop_end(e, &l, NULL);
-    if_end(e, &some);
+    meet_keys(a, &b, ctx, &p, range.from, emit_imin(e, range.to, to));
     if (sums_apart(a) && a->parts == 1) {
         LLVMValueRef dq = attn_tensor(a, ctx, SLOT_DQ, p.q_at);
         ATTN_CALL(a, "round_q", b.dq, dq, p.rows);

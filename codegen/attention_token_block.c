@@ -37,9 +37,7 @@ static LLVMValueRef add_words(const Attn *a, const Words *x, const Words *y,
 /* Starts loading the line at `at`: rows of a head are too far from each other for the CPU to see
  * which comes next. To the second cache: a tile of all heads is larger than the first. */
 static void fetch(const Attn *a, LLVMValueRef at) {
-    Emit *e = a->e;
-    LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 2), emit_i32(e, 1)};
-    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
+    emit_prefetch(a->e, at, false, 2);
 }
 
 static void fetch_numbers(const Attn *a, LLVMValueRef at, int64_t n) {

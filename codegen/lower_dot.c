@@ -110,15 +110,13 @@ static int product_of(Lower *l, const Op *op) {
     ProductShape shape;
     p.widens = !lower_product_shape(l, op, &shape);
     if (p.widens) shape = shape_of(l, op, DT_F32, DT_F32, DT_F32);
-    if (!product_code_make(&shape, form ? form->s : product_rule, l->vl, &p.code, why,
-                           sizeof why)) {
-        if (form)
-            lower_refuse(op, arena_printf(l->mem,
-                                          "form \"%.40s\": %s; leave the "
-                                          "attribute out",
-                                          form->s, why));
-        lower_refuse(op, why);
-    }
+    const char *want = form ? form->s : product_rule;
+    bool made = product_code_make(&shape, want, l->vl, &p.code, why, sizeof why);
+    if (!made && form)
+        lower_refuse(op,
+                     arena_printf(l->mem, "form \"%.40s\": %s; leave the attribute out",
+                                  form->s, why));
+    if (!made) lower_refuse(op, why);
     PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);
     return l->nproducts - 1;
 }
@@ -183,31 +181,32 @@ static void widened_product(Lower *l, const Op *op, int index, bool adds) {
     if (dtype_is_narrow(y->ty.dt)) lower_rounded(l, y, to);
 }
 
+/* The result begins as operand `sum`, which the product is added to. */
+static void begin_with_sum(Lower *l, const Op *op, const Dims *d, int sum,
+                           LLVMValueRef c) {
+    const Value *v = op->in[sum], *y = op->out[0];
+    LLVMValueRef from = lower_pointer(l, v);
+    int64_t size[MAX_RANK], stride[MAX_RANK], dims[MAX_DIMS];
+    dims_strides(d, sum, dims);
+    for (int k = 0; k < y->ty.rank; k++) {
+        size[k] = y->ty.dim[k];
+        stride[k] = dims[d->term[op->nin][k]];
+    }
+    bool same = v->def ? v->loc.kind == y->loc.kind && v->loc.at == y->loc.at
+                       : y->loc.kind == LOC_ARG && y->loc.at == v->nth;
+    if (v->ty.dt != y->ty.dt)
+        lower_refuse(
+            op, "an addend that is no bias must have the type of the result: write cast");
+    if (!same) lower_spread(l, c, from, y->ty.rank, size, stride, v->ty.dt);
+}
+
 void lower_dot(Lower *l, const Op *op) {
     Dims d;
     Matmul s = matmul(op, &d);
     int index = product_of(l, op);
     const Product *p = &l->product[index];
     LLVMValueRef none = LLVMConstNull(l->e->ptr), c = lower_pointer(l, op->out[0]);
-    if (s.sum >= 0) {
-        const Value *v = op->in[s.sum];
-        LLVMValueRef from = lower_pointer(l, v);
-        int64_t size[MAX_RANK], stride[MAX_RANK], dims[MAX_DIMS];
-        dims_strides(&d, s.sum, dims);
-        for (int k = 0; k < op->out[0]->ty.rank; k++) {
-            size[k] = op->out[0]->ty.dim[k];
-            stride[k] = dims[d.term[op->nin][k]];
-        }
-        bool same =
-            v->def
-                ? v->loc.kind == op->out[0]->loc.kind && v->loc.at == op->out[0]->loc.at
-                : op->out[0]->loc.kind == LOC_ARG && op->out[0]->loc.at == v->nth;
-        if (v->ty.dt != op->out[0]->ty.dt)
-            lower_refuse(
-                op,
-                "an addend that is no bias must have the type of the result: write cast");
-        if (!same) lower_spread(l, c, from, op->out[0]->ty.rank, size, stride, v->ty.dt);
-    }
+    if (s.sum >= 0) begin_with_sum(l, op, &d, s.sum, c);
     if (p->widens) {
         widened_product(l, op, index, s.sum >= 0);
         return;

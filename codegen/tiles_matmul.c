@@ -190,14 +190,12 @@ typedef struct Item {
 static LLVMValueRef next_of_b(const Item *m, LLVMValueRef panel, LLVMValueRef word) {
     const Pairs2d *p = &m->t->p;
     Emit *e = p->e;
-    const bool words_first = m->t->panels_first;
     LLVMValueRef from[] = {m->panel, m->first}, end[] = {m->panels_end, m->end};
     LLVMValueRef at[] = {panel, word};
     const int64_t step[] = {1, p->block_words};
-    LLVMValueRef turns =
-        NULL; /* has the inner one begun again? NULL: it has not been looked at */
+    LLVMValueRef turns = NULL; /* has the inner one, the first here, begun again? */
     for (int i = 0; i < 2; i++) {
-        int x = words_first ? !i : i;
+        int x = m->t->panels_first ? !i : i;
         LLVMValueRef next = emit_addi(e, at[x], step[x]);
         LLVMValueRef over = emit_icmp(e, LLVMIntSGE, next, end[x]);
         next = emit_select(e, over, from[x], next);
@@ -225,9 +223,9 @@ static LLVMValueRef sums_of(const Item *m, LLVMValueRef panel) {
     return emit_gep(e, e->f32, all, at);
 }
 
-/* A panel's product of a block of k; a: the rows' words of that block. */
-static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
-                       LLVMValueRef word, LLVMValueRef words) {
+/* What a panel's product of a block of k works on, but for A: its result, and B, packed. */
+static TilesBlock block_of(const Item *m, LLVMValueRef panel, LLVMValueRef word,
+                           LLVMValueRef words) {
     const Tiles2d *t = m->t;
     const Pairs2d *p = &t->p;
     const PairsMatmul *s = p->s;
@@ -245,8 +243,8 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
     if (p->adds_up) {
         at.last = emit_icmp(e, LLVMIntSLE, left, emit_i64(e, p->block_words));
         at.more = emit_icmp(e, LLVMIntSGT, word, emit_i64(e, 0));
+        at.sums = sums_of(m, panel);
     }
-    if (p->adds_up) at.sums = sums_of(m, panel);
     at.waiting = m->waiting;
     at.first = column_of(p, m->panel);
     at.end = emit_imini(e, column_of(p, m->panels_end), s->n);
@@ -257,6 +255,16 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
         at.next_b = next_of_b(m, panel, word);
         pairs_pack_b(p, emit_slot(p->e, m->ctx, SLOT_B), at.packed, j, word, words);
     }
+    return at;
+}
+
+/* A panel's product of a block of k; a: the rows' words of that block. */
+static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
+                       LLVMValueRef word, LLVMValueRef words) {
+    const Tiles2d *t = m->t;
+    const Pairs2d *p = &t->p;
+    Emit *e = p->e;
+    TilesBlock at = block_of(m, panel, word, words);
     GemmUser user = {.ctx = &at,
                      .take = tiles_take_row,
                      .step = tiles_fetch_step,
@@ -269,8 +277,8 @@ static void panel_emit(const Item *m, LLVMValueRef a, LLVMValueRef panel,
                            .user = &user,
                            .a_streams = true,
                            .b_whole = true};
-    LLVMValueRef n = emit_i64(e, round_up(s->n, TILES_WIDE));
-    n = emit_imini(e, emit_sub(e, n, j), p->panel);
+    LLVMValueRef n = emit_i64(e, round_up(p->s->n, TILES_WIDE));
+    n = emit_imini(e, emit_sub(e, n, at.j), p->panel);
     gemm_emit(e, &strides, GEMM_SET, &(GemmData){a, at.packed},
               &(GemmSize){m->rows, n, words});
 }
@@ -290,29 +298,27 @@ static void item_emit(const Item *m) {
     const Tiles2d *t = m->t;
     const Pairs2d *p = &t->p;
     Emit *e = p->e;
-    const bool words_first = t->panels_first;
     LLVMValueRef lo[] = {m->panel, m->first}, hi[] = {m->panels_end, m->end};
     const int64_t step[] = {1, p->block_words};
     LLVMValueRef a = m->own_a, source = emit_slot(p->e, m->ctx, SLOT_A);
     Loop l[2]; /* over panels, over words */
+    const int outer = t->panels_first ? 0 : 1, inner = !outer;
     if (p->packs_a) {
         a = emit_muli(e, m->i, t->a_block / TILES_WIDE);
         a = emit_gep(e, e->f32, emit_slot(p->e, m->ctx, SLOT_WS), a);
-    } else if (words_first) {
+    } else if (t->panels_first) {
         pack_own(t, source, a, m->row, m->rows, m->first, emit_sub(e, m->end, m->first));
     }
-    loop_begin(e, &l[!words_first], lo[!words_first], hi[!words_first],
-               (int)step[!words_first], 0, NULL);
-    if (!p->packs_a && !words_first) {
+    loop_begin(e, &l[outer], lo[outer], hi[outer], step[outer], 0, NULL);
+    if (!p->packs_a && !t->panels_first) {
         LLVMValueRef words = emit_sub(e, m->end, l[1].i);
         words = emit_imini(e, words, p->block_words);
         pack_own(t, source, a, m->row, m->rows, l[1].i, words);
     }
-    loop_begin(e, &l[words_first], lo[words_first], hi[words_first],
-               (int)step[words_first], 0, NULL);
+    loop_begin(e, &l[inner], lo[inner], hi[inner], step[inner], 0, NULL);
     block_emit(m, a, l[0].i, l[1].i);
-    loop_end(e, &l[words_first], NULL);
-    loop_end(e, &l[!words_first], NULL);
+    loop_end(e, &l[inner], NULL);
+    loop_end(e, &l[outer], NULL);
 }
 
 /* Groups of panels that a slab of columns has. */
