@@ -435,6 +435,10 @@ bool ends_with(const char *s, const char *end) {
     return n >= m && !strcmp(s + n - m, end);
 }
 
+bool is_yaml_name(const char *path) {
+    return ends_with(path, ".yaml") || ends_with(path, ".yml");
+}
+
 Human human(double v, const char *unit) {
     static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
     Human h;

@@ -122,6 +122,7 @@ static inline const char *choice_joint(int i, int n) {
 
 /* Is `end` all of s, or what it ends with? */
 bool ends_with(const char *s, const char *end);
+bool is_yaml_name(const char *path); /* it ends with .yaml or .yml */
 /* Does s match the pattern [p, end), in which `*` stands for any letters? */
 bool text_matches(const char *s, const char *p, const char *end);
 /* Equal? Most names in a table differ in the first letter, which saves the call. */

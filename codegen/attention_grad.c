@@ -53,13 +53,9 @@ static int64_t sums_row(const Attn *a) {
     return sums_apart(a) && a->parts == 1 ? a->s.dim : a->q_row;
 }
 
-/* The same of keys in dK and dV, and of queries in Q and dO as products take them. */
+/* The same of keys in dK and dV. */
 static int64_t key_sums_row(const Attn *a) {
     return sums_apart(a) ? a->s.dim : a->kv_row;
-}
-
-static int64_t query_row(const Attn *a) {
-    return sums_apart(a) ? a->s.dim : a->q_row;
 }
 
 /* name.keys(x, rows, y, keys, queries): y[keys][dim] += X[keys][queries] rows, for dV and
@@ -68,7 +64,7 @@ static int64_t query_row(const Attn *a) {
 static void products_emit(const Attn *a) {
     Emit *e = a->e;
     int64_t dim = a->s.dim, key_row = a->narrow ? dim : attn_key_row(a);
-    GemmStrides keys = {a->bq, 1, query_row(a), key_sums_row(a)};
+    GemmStrides keys = {a->bq, 1, sums_apart(a) ? dim : a->q_row, key_sums_row(a)};
     GemmStrides sums = {1, a->bq, key_row, sums_row(a)};
     if (a->narrow) {
         keys.a_row = a->bq / 2;

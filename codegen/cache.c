@@ -101,12 +101,8 @@ static int folder_open(void) {
     return -1;
 }
 
-static bool key_is_good(const char *key) {
-    return strlen(key) == HEX && strspn(key, "0123456789abcdef") == HEX;
-}
-
 static void file_name(const char *key, const char *end, char name[NAME_CHARS]) {
-    check(key_is_good(key));
+    check(strlen(key) == HEX && strspn(key, "0123456789abcdef") == HEX);
     snprintf(name, NAME_CHARS, "%s%s", key, end);
 }
 

@@ -4,11 +4,6 @@
 #include "codegen/emit.h"
 #include "codegen/target.h"
 
-/* Instructions for bf16, with vectors as wide as they take. */
-static bool has_bf16(const Emit *e) {
-    return e->register_lanes == 16 && emit_has(e, "avx512bf16");
-}
-
 bool emit_has_dots(const Emit *e) {
     return e->register_lanes == 16 && target_names_dots(e->cpu, e->features);
 }
@@ -38,8 +33,10 @@ static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value) {
     return LLVMBuildBitCast(e->b, narrow, emit_vec(e->i16, 16), "");
 }
 
+/* Instructions for bf16, with vectors as wide as they take. */
 static bool has_instruction(const Emit *e, LLVMValueRef value) {
-    return has_bf16(e) && emit_lanes(value) % e->register_lanes == 0 && emit_lanes(value);
+    return e->register_lanes == 16 && emit_has(e, "avx512bf16") && emit_lanes(value) &&
+           emit_lanes(value) % e->register_lanes == 0;
 }
 
 static LLVMValueRef high_half(Emit *e, LLVMValueRef bits) {

@@ -7,10 +7,6 @@ static bool has_f16(const Emit *e) {
     return emit_has(e, "f16c");
 }
 
-static LLVMTypeRef half_type(Emit *e, int lanes) {
-    return emit_vec_or_one(LLVMHalfTypeInContext(e->ctx), lanes);
-}
-
 static LLVMValueRef plus(Emit *e, LLVMValueRef bits, int64_t n) {
     return LLVMBuildAdd(e->b, bits, emit_i32_like(e, bits, n), "");
 }
@@ -96,7 +92,8 @@ static LLVMValueRef from_f16(Emit *e, LLVMValueRef bits) {
     if (!has_f16(e))
         return from_half(e,
                          LLVMBuildZExt(e->b, bits, emit_vec_or_one(e->i32, lanes), ""));
-    LLVMValueRef half = LLVMBuildBitCast(e->b, bits, half_type(e, lanes), "");
+    LLVMValueRef half = LLVMBuildBitCast(
+        e->b, bits, emit_vec_or_one(LLVMHalfTypeInContext(e->ctx), lanes), "");
     return LLVMBuildFPExt(e->b, half, emit_vec_or_one(e->f32, lanes), "");
 }
 

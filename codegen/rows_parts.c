@@ -16,11 +16,6 @@ enum {
         16, /* between rows of sums, lest they share places of the first cache */
 };
 
-/* Of ROWS_SUMS, so many as the CPU has registers for. */
-static int rows_sums(int vl) {
-    return vl >= 16 ? ROWS_SUMS : ROWS_SUMS / 2;
-}
-
 /* A part of k for each thread, as far as it goes: so each reads rows of B one after the other, in
  * one piece. That is worth more than what putting the parts together takes. */
 static void cut_along_n(Rows *r, int vl) {
@@ -55,7 +50,8 @@ Rows rows_of(const RowsMatmul *s, int vl) {
         cut_along_n(&r, vl);
         return r;
     }
-    int64_t sums = rows_sums(vl), a_bytes = s->m * s->k * dtype_bytes[s->dt];
+    int64_t sums = vl >= 16 ? ROWS_SUMS : ROWS_SUMS / 2; /* as the CPU has registers */
+    int64_t a_bytes = s->m * s->k * dtype_bytes[s->dt];
     int64_t most = a_bytes > NEAR_BYTES ? MIN(FAR_ROWS, sums / 3) : sums / 3;
     r.rows = divided_up(s->m, divided_up(s->m, most));
     r.item = vl;

@@ -126,10 +126,6 @@ static int take(Command *c, const char *word, char *value) {
     return 1;
 }
 
-static bool is_help(const char *word) {
-    return !strcmp(word, "-h") || !strcmp(word, "--help");
-}
-
 /* What was printed has gone out, or the exit code says that it has not. */
 static int printed(void) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
@@ -141,7 +137,7 @@ int main(int argc, char **argv) {
     Arena *mem = arena_new();
     Command c = {.mem = mem, .passes = "", .o = pass_options_default()};
     for (int i = 1, n; i < argc; i += n) {
-        if (is_help(argv[i])) {
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
             usage(stdout);
             return printed();
         }

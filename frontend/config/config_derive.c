@@ -6,11 +6,6 @@
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
 
-/* Those of noop_layers do not exist. */
-static int64_t layers_left(const Config *c) {
-    return MAX(c->model_num_layers - c->parallel_config_noop_layers.n, 1);
-}
-
 /* LlamaFeedForward of MindFormers (models/llama/llama_layer.py), which follows Llama 2. */
 static int64_t ffn_multiple(const Config *c) {
     int64_t wide = 4 * c->model_hidden_size, of = c->model_multiple_of;
@@ -55,6 +50,8 @@ static void derive_forms(Config *c) {
 
 static void derive_shape(void *context) {
     Config *c = context;
+    /* those of noop_layers do not exist */
+    int64_t layers = c->model_num_layers - c->parallel_config_noop_layers.n;
     derive_forms(c);
     if (!c->train_dataset_seq_length)
         c->train_dataset_seq_length = c->train_dataset_data_loader_seq_length;
@@ -78,7 +75,7 @@ static void derive_shape(void *context) {
         c->model_embedding_init_std = c->model_initializer_range;
     if (!config_given(c, MODEL "output_init_std"))
         c->model_output_init_std =
-            c->model_initializer_range / sqrt(2.0 * (double)layers_left(c));
+            c->model_initializer_range / sqrt(2.0 * (double)MAX(layers, 1));
 }
 
 /* The checkpoint keys come down to two: resume (go on) and init_from (weights only). */

@@ -195,10 +195,6 @@ static void mark_sections(Layer *l, const YamlNode *root) {
     }
 }
 
-static bool is_callback(int k) {
-    return !strncmp(key_table[k].path, "callbacks.", 10);
-}
-
 static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out);
 
 /* A file's bases one after the other: a section of a later one replaces the whole
@@ -258,7 +254,8 @@ static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
     ld->whole++;
     for (int k = 0; k < N_KEYS; k++) {
         own->items[k].height = ld->whole;
-        bool cleared = own->replaces_callbacks && is_callback(k);
+        bool cleared =
+            own->replaces_callbacks && !strncmp(key_table[k].path, "callbacks.", 10);
         if (own->items[k].set || cleared) out->items[k] = own->items[k];
         out->seen[k] |= own->seen[k];
     }

@@ -32,10 +32,6 @@ static void add(Planner *l, const char *const *words) {
     for (; *words; words++) PUSH(l->mem, l->plan->argv, l->plan->argc, l->cap, *words);
 }
 
-static const char *decimal(Planner *l, int n) {
-    return arena_printf(l->mem, "%d", n);
-}
-
 /* Threads of a rank. Other hosts are taken to be like this one, unless --threads says how
  * they are. */
 static int plan_threads(Planner *l, const LaunchOptions *o, const ThisHost *m,
@@ -109,7 +105,7 @@ LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const ThisHost *m,
     int threads = plan_threads(l, o, m, p);
     ADD(l, "mpirun");
     if (m->root) ADD(l, "--allow-run-as-root");
-    ADD(l, "-n", decimal(l, p->ranks));
+    ADD(l, "-n", arena_printf(l->mem, "%d", p->ranks));
     if (p->host)
         add_hosts(l, p);
     else if (p->most > m->cores)

@@ -11,11 +11,6 @@
 
 #define MODEL "model.model_config."
 
-static bool seq_given(const Config *cfg) {
-    return config_given(cfg, MODEL "seq_length") ||
-           config_given(cfg, "train_dataset.seq_length");
-}
-
 static void read_module(void *context) {
     Job *j = context;
     UserModule *u = &j->module;
@@ -59,7 +54,8 @@ static void note_dropout(Config *cfg, const Source *source) {
 /* The model of the weights, changed by the keys that may change it. */
 static void take_source(Job *j) {
     Config *cfg = j->cfg;
-    bool shorter = seq_given(cfg);
+    bool shorter = config_given(cfg, MODEL "seq_length") ||
+                   config_given(cfg, "train_dataset.seq_length");
     if (!j->evaluates) note_dropout(cfg, &j->source);
     j->spec = source_spec(&j->source);
     stage_layers_check_noop(cfg, j->spec.layers + cfg->parallel_config_noop_layers.n);

@@ -98,14 +98,6 @@ static const char *kept_of(const Reader *r) {
     return t.s;
 }
 
-static bool exchanges(const Strategy *s) {
-    return s->tensor * s->context > 1;
-}
-
-static bool gathers_parts(const Strategy *s) {
-    return s->sequence_parallel || s->context > s->ring;
-}
-
 /* ---- the text of the option ---- */
 
 typedef struct Parts {
@@ -211,7 +203,7 @@ static void note_adds_nothing(const Reader *r, const Choice *selected) {
 /* Do readers of gathered values see values of their own, which may be kept? */
 static bool keeps_gathered(const Reader *r, const Choice *gathers) {
     bool always = gathers->n == 1 && gathers->layers[0] == ALL && !gathers->names;
-    return gathers_parts(r->s) &&
+    return (r->s->sequence_parallel || r->s->context > r->s->ring) &&
            (!always || !r->cfg->recompute_config_mp_comm_recompute);
 }
 
@@ -260,7 +252,7 @@ void recompute_of_config(Config *cfg, Strategy *s) {
     if (s->names_gathered && p.gathers.names) check_gathered(&r);
     note_adds_nothing(&r, &p.selected);
     s->remake_kept = "";
-    if (exchanges(s) && !cfg->recompute_config_mp_comm_recompute) {
+    if (s->tensor * s->context > 1 && !cfg->recompute_config_mp_comm_recompute) {
         s->remake_kept = kept_of(&r);
         p.full = arena_printf(r.mem, "full%s", s->remake_kept);
         p.some = arena_printf(r.mem, "%s%s", p.some, s->remake_kept);

@@ -36,11 +36,6 @@ static bool has_key_of(char *const *flag, int n, const char *other) {
     return false;
 }
 
-/* The last flag counts. One rank has no use for a mode. */
-static void end_asking(Arena *mem, ConfigWords *w, int ranks) {
-    add_own(mem, w, ranks > 1 ? "--" MODE "=1" : "--" MODE "=0");
-}
-
 /* What was found, in which keys that the user gave by flags are as they were. */
 static void add_found(Arena *mem, ConfigWords *to, const SearchOptions *o,
                       const Verified *best) {
@@ -73,7 +68,8 @@ static ConfigWords search(Arena *mem, Arena *own, const ConfigWords *w, int rank
     search_check_found(&o, &r);
     ConfigWords found = {.path = w->path};
     add_found(mem, &found, &o, &r.top[0]);
-    end_asking(mem, &found, o.ranks);
+    /* the last flag counts; one rank has no use for a mode */
+    add_own(mem, &found, o.ranks > 1 ? "--" MODE "=1" : "--" MODE "=0");
     *said = tell(mem, &o, &r, clock_seconds() - start);
     return found;
 }

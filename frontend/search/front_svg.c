@@ -33,14 +33,11 @@ static const char dark[] = ".front{fill:#74b3f0}\n"
 
 /* ---- points ---- */
 
-static bool same_point(const Point *p, const Choice *c) {
-    return p->c->number == c->number && p->c->inside == c->inside;
-}
-
 /* One that is planned is not shown again by its pieces. */
 static void add_point(Point *p, int *n, Point point) {
     for (int i = 0; i < *n; i++)
-        if (same_point(&p[i], point.c)) return;
+        if (p[i].c->number == point.c->number && p[i].c->inside == point.c->inside)
+            return;
     p[(*n)++] = point;
 }
 

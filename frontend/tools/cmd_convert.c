@@ -130,13 +130,9 @@ static void open_tokenizer(Convert *c) {
     if (s->bos_token < 0 && bos < s->vocab) s->bos_token = bos;
 }
 
-/* The tokenizer of weights that were in the folder before is not that of these. */
-static void drop_tokenizer(const Convert *c) {
-    if (!same_folder(c->source.path, c->out)) tokenizer_remove(c->out);
-}
-
 static void keep_tokenizer(const Convert *c) {
-    if (c->force) drop_tokenizer(c);
+    /* that of weights that were in the folder before is not that of these */
+    if (c->force && !same_folder(c->source.path, c->out)) tokenizer_remove(c->out);
     if (c->tokenizer) tokenizer_write(c->tokenizer, c->out);
 }
 

@@ -127,10 +127,6 @@ static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
     return false;
 }
 
-static bool is_config(const char *path) {
-    return ends_with(path, ".yaml") || ends_with(path, ".yml");
-}
-
 /* Options of samples are not for files. */
 static void check_options(const Options *o) {
     static const char *const of_samples[] = {"--split", "--samples", "--json"};
@@ -150,7 +146,7 @@ int cmd_inspect(int argc, char **argv) {
         fail(EXIT_CONFIG, "inspect needs a path: stator inspect FILE|FOLDER, or stator "
                           "inspect CONFIG.yaml --split train; stator help inspect");
     const char *path = o->word[0];
-    if (is_config(path)) {
+    if (is_yaml_name(path)) {
         inspect_samples(o);
         arena_free(mem);
         return 0;

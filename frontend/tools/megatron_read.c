@@ -157,10 +157,6 @@ static int read_flag(Megatron *m, int n, char **word) {
     return taken;
 }
 
-static bool is_yaml(const char *word) {
-    return ends_with(word, ".yaml") || ends_with(word, ".yml");
-}
-
 Megatron *megatron_read(Arena *mem, int n, char **word) {
     Megatron *m = NEW(mem, Megatron);
     m->files = NEW(mem, const struct MegatronFiles *);
@@ -169,7 +165,7 @@ Megatron *megatron_read(Arena *mem, int n, char **word) {
     m->program = at ? word[at - 1] : "";
     read_launcher(m, at - 1, word);
     MindSpeed *file = NULL;
-    if (at < n && is_yaml(word[at])) {
+    if (at < n && is_yaml_name(word[at])) {
         m->program = word[at];
         m->file = true;
         file = mindspeed_read(m, word[at++]);

@@ -330,10 +330,6 @@ static void join_calls(Beside *b, Op *const *call, int n) {
     }
 }
 
-static bool alike(const Op *a, const Op *b) {
-    return a->nout == b->nout && attrs_equal(a->attr, b->attr);
-}
-
 static void join_in(Beside *b, Func *f) {
     Op *call[MAX_BESIDE];
     int n = 0;
@@ -341,7 +337,8 @@ static void join_in(Beside *b, Func *f) {
         next = op->next;
         int64_t parts = op_int(op, "beside", 0);
         if (parts < 2 || parts > MAX_BESIDE) continue;
-        if (n && !alike(call[0], op)) n = 0;
+        if (n && (op->nout != call[0]->nout || !attrs_equal(call[0]->attr, op->attr)))
+            n = 0;
         call[n++] = op;
         if (n < parts) continue;
         if (!reads_between(call, n)) join_calls(b, call, n);

@@ -127,16 +127,12 @@ static Op *partner(Op *a, const Bucket *k, Op **before) {
     return NULL;
 }
 
-static bool is_collective(const Op *op) {
-    return (optab[op->kind].flags & F_COMM) != 0;
-}
-
 static void bucket_func(Func *f, const Bucket *k) {
     func_number(f);
     for (Op *op = f->first, *next; op; op = next) {
         Op *above = op->prev;
         bool joined = false;
-        for (Op *before, *b; is_collective(op) && (b = partner(op, k, &before));) {
+        for (Op *before, *b; op_has(op, F_COMM) && (b = partner(op, k, &before));) {
             op = merge(op, b, before);
             joined = true;
         }

@@ -166,10 +166,6 @@ static Op *only_reader(const Sink *s, const Op *call, int j) {
     return s->uses[id] == 1 ? s->reader[id] : NULL;
 }
 
-static bool is_before(const Value *v, const Op *call) {
-    return !v->def || v->def->id < call->id;
-}
-
 /* May `out` take the buffer of v, which one op of the function that is looked at reads on the way
  * to it? */
 static bool gives_buffer(const Sink *s, const Func *f, const Value *v, const Value *out) {
@@ -179,13 +175,10 @@ static bool gives_buffer(const Sink *s, const Func *f, const Value *v, const Val
     return r >= 0 && f->ret[r] == out;
 }
 
-static bool is_carried(const Op *call, const Value *v) {
-    return op_is_loop(call) && v->nth < first_each(call);
-}
-
 /* May the op have the value where it is made: does the call make it, for it alone? */
 static bool is_inside(const Sink *s, const Op *call, const Value *v, const Op *op) {
-    return v->def == call && only_reader(s, call, v->nth) == op && !is_carried(call, v);
+    bool carried = op_is_loop(call) && v->nth < first_each(call);
+    return v->def == call && only_reader(s, call, v->nth) == op && !carried;
 }
 
 /* Of the results of the call that the op reads, at most one is over an argument; so may
@@ -205,7 +198,8 @@ static bool can_go_up(const Sink *s, const Op *call, const Op *op) {
     if (op_is_loop(call) && !acts_on_slices(op)) return false;
     for (int i = 0; i < op->nin; i++) {
         const Value *v = op->in[i];
-        if (!is_inside(s, call, v, op) && !is_before(v, call)) return false;
+        bool before = !v->def || v->def->id < call->id;
+        if (!is_inside(s, call, v, op) && !before) return false;
     }
     return one_buffer(call, op);
 }

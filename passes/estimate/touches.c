@@ -28,10 +28,6 @@ static bool is_compute(const OpSize *s) {
     return s->kind <= SIZE_ELEMENTS;
 }
 
-static Done done_of(const OpSize *s) {
-    return (Done){.bytes = s->n.bytes, .flops = s->n.flops};
-}
-
 static Whole whole_of(const OpSizes *s, const Whole *callee) {
     Whole w = {.products = DT_F32};
     double most = 0;
@@ -40,7 +36,7 @@ static Whole whole_of(const OpSizes *s, const Whole *callee) {
         if (size->kind == SIZE_CALL)
             add_done(&w.run, callee[size->callee].run, size->times);
         if (!is_compute(size)) continue;
-        add_done(&w.run, done_of(size), 1);
+        add_done(&w.run, (Done){.bytes = size->n.bytes, .flops = size->n.flops}, 1);
         if (size->n.flops > most) w.products = size->type;
         most = MAX(most, size->n.flops);
     }

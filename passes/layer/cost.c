@@ -3,18 +3,10 @@
 #include "passes/layer/layer.h"
 #include <math.h>
 
-static DType sent_type(const LayerValue *x, int op) {
-    return message_sums(op) ? x->sum : x->v->ty.dt;
-}
-
 /* Machines may say how wide numbers in sums are. */
 static double seconds_of(const LayerGraph *g, DType type, int op, double bytes) {
     bytes *= message_width(g->machine, op, type);
     return collective_seconds(g->machine, &g->shape, op, bytes);
-}
-
-static bool divides(const LayerGraph *g, const Type *ty, int place) {
-    return ty->dim[place - 1] % g->ranks == 0;
 }
 
 /* The collective that pass collect takes over one axis, by the bytes that it sends. */
@@ -28,12 +20,12 @@ Move layer_move(const LayerGraph *g, const LayerValue *x, int from, int to) {
         m.can = from == PLACE_WHOLE;
         return m;
     }
-    if (split && !divides(g, ty, to)) return (Move){.op = -1};
+    if (split && ty->dim[to - 1] % g->ranks) return (Move){.op = -1};
     if (from == PLACE_WHOLE) return m; /* each rank takes its part */
     m.op = from != sum ? (split ? OP_all_to_all : OP_all_gather)
            : split     ? OP_reduce_scatter
                        : OP_all_reduce;
-    DType type = sent_type(x, m.op);
+    DType type = message_sums(m.op) ? x->sum : x->v->ty.dt;
     double bytes = (double)type_count(ty) * dtype_bytes[type];
     if (from != sum) bytes /= g->ranks;
     m.bytes = (double)message_sent_bytes(m.op, (int64_t)bytes, g->ranks);

@@ -70,10 +70,6 @@ static bool can_split(const LayerOp *op, int letter) {
     return true;
 }
 
-static bool has_letter(const LayerOp *op, int t, int letter) {
-    return over_dim(&op->over, t, letter) >= 0;
-}
-
 static void add(LayerGraph *g, LayerOp *op, LayerOption o) {
     PUSH(g->mem, op->option, op->noptions, op->cap, o);
 }
@@ -81,7 +77,8 @@ static void add(LayerGraph *g, LayerOp *op, LayerOption o) {
 static void add_split(LayerGraph *g, LayerOp *op, int id, int priority) {
     bool added = false;
     for (int t = 0; t < op->op->nin + op->op->nout; t++) {
-        if (!has_letter(op, t, id) || ignored(op, t) || priority_of(g, op, t) != priority)
+        if (over_dim(&op->over, t, id) < 0 || ignored(op, t) ||
+            priority_of(g, op, t) != priority)
             continue;
         if (!added || op->exact)
             add(g, op,

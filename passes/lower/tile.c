@@ -38,10 +38,6 @@ static void add(Values *list, Value *v) {
     if (!is_in(list, v)) PUSH(list->mem, list->v, list->n, list->cap, v);
 }
 
-static bool in_group(const TileGroup *g, const Op *op) {
-    return op && g->has[op->id];
-}
-
 static bool read_outside(const TileGroup *g, const Value *v) {
     for (const Op *op = g->f->first; op; op = op->next)
         if (!g->has[op->id] && op_reads_value(op, v)) return true;
@@ -55,7 +51,8 @@ static void list_values(Loop *l) {
         if (!g->has[op->id]) continue;
         for (int i = 0; i < op->nin; i++) {
             Value *v = op->in[i];
-            if (!in_group(g, v->def)) add(g->lead[v->id] ? &l->each : &l->same, v);
+            if (!v->def || !g->has[v->def->id])
+                add(g->lead[v->id] ? &l->each : &l->same, v);
         }
         for (int i = 0; i < op->nout; i++) {
             Value *v = op->out[i];

@@ -42,13 +42,9 @@ static Value *cast_behind(Func *f, Value *v, DType to) {
 
 /* ---- rounding a value ---- */
 
-static bool is_known(const Narrow *n, const Value *v) {
-    return v->id < n->n && n->old[v->id] == v && n->made[v->id];
-}
-
 /* What v is rounded to already; NULL: nothing yet. */
 static Value *known(const Narrow *n, const Value *v) {
-    if (is_known(n, v)) return n->made[v->id];
+    if (v->id < n->n && n->old[v->id] == v && n->made[v->id]) return n->made[v->id];
     const Op *op = v->def;
     return op && op_has(op, F_CAST) && op->in[0]->ty.dt == n->to ? op->in[0] : NULL;
 }

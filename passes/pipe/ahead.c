@@ -38,10 +38,6 @@ typedef struct Ahead {
     bool *copied;     /* by op id of bwd: forward does it as well, for those that move */
 } Ahead;
 
-static bool is_pure(const Op *op) {
-    return !op_has(op, F_EFFECT | F_CALL | F_COMM);
-}
-
 static const int *uses_of(Uses *u, Func *f) {
     if (u->of == f) return u->n;
     if (u->mem) arena_free(u->mem);
@@ -77,7 +73,7 @@ static bool find_pairs(Ahead *a, int operand) {
  * could be made before the first. */
 static void mark_given(const Ahead *a, int p, int *mark) {
     for (const Op *op = a->first[p]->next; op != a->second[p]; op = op->next) {
-        bool can = is_pure(op);
+        bool can = !op_has(op, F_EFFECT | F_CALL | F_COMM);
         for (int i = 0; i < op->nin && can; i++) {
             const Value *v = op->in[i];
             can = !v->def || v->def->id < a->first[p]->id || mark[v->id] == p + 1;

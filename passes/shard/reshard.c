@@ -17,10 +17,6 @@ static int carried(const Module *m, const Func *f) {
     return most;
 }
 
-static Type wanted(const Op *op, const Over *o, int i) {
-    return op_is_call(op) ? call_operand(op, i) : over_operand(op, o, i);
-}
-
 /* An earlier reshard of v to this placement. */
 static Value *made_before(Func *f, const Value *v, const Type *ty, const Op *stop) {
     for (Op *op = f->first; op && op != stop; op = op->next) {
@@ -137,7 +133,7 @@ static void reshard_func(const PassOptions *options, Module *m, Func *f) {
         if (!call) o = over_read(op);
         if (op->kind == OP_reshard) continue;
         for (int i = 0; i < op->nin; i++) {
-            Type want = wanted(op, &o, i);
+            Type want = op_is_call(op) ? call_operand(op, i) : over_operand(op, &o, i);
             if (type_same_placement(&want, &op->in[i]->ty)) continue;
             op->in[i] = brought(options, f, op, op->in[i], &want);
         }

@@ -68,10 +68,6 @@ static Picture picture_of(const Timeline *l) {
     return p;
 }
 
-static int shade_of(const TimelineBox *b) {
-    return b->shade % SHADES_MOST;
-}
-
 static bool has_kind(const Timeline *l, int kind) {
     for (int r = 0; r < l->nrows; r++)
         for (int i = 0; i < l->row[r].n; i++)
@@ -140,7 +136,7 @@ static void add_boxes(const Picture *p, Text *t, int r, int kind, int shade) {
     Span s;
     bool any = false;
     for (int i = 0; next_span(p, &p->l->row[r], &i, &s);) {
-        if ((int)s.last->kind != kind || shade_of(s.last) != shade) continue;
+        if ((int)s.last->kind != kind || s.last->shade % SHADES_MOST != shade) continue;
         double width = (s.to - s.from) - fmin(1, 0.15 * (s.to - s.from));
         if (!any) text_add(t, "<path class=\"%c%d\" d=\"", task_letter[kind], shade);
         text_add(t, "M%.2f %.1fh%.2fv%.1fh-%.2fz", s.from, y_of(p, r), width, p->box,

@@ -188,10 +188,6 @@ static int share_out(Save *s) {
 
 /* The files. */
 
-static bool is_far(const Save *s, const CkptShard *shard) {
-    return !s->group.alone && s->group.remote[shard->rank];
-}
-
 /* Reserves the room of all files before the first is written. */
 static int create_files(Save *s) {
     for (int i = 0; i < s->nshards; i++)
@@ -209,7 +205,7 @@ static void write_shard(Save *s, CkptShard *shard, int *error) {
     Arena *mem = arena_new(); /* there may be thousands of remote ranks */
     CkptPipe pipe, *from = NULL;
     char *chunk = NULL;
-    if (is_far(s, shard)) {
+    if (!s->group.alone && s->group.remote[shard->rank]) {
         pipe = pipe_of(mem, shard->rank, shard_data_bytes(shard));
         chunk = arena_alloc(mem, CKPT_CHUNK_BYTES);
         from = &pipe;
