@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include "runtime/store/ckpt_stream.h"
 #include "runtime/comm/watch.h"
+#include "runtime/store/element.h"
 #include "runtime/store/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -104,12 +105,12 @@ const char *stream_seek(CkptStream *s, uint64_t at) {
 
 const char *stream_header(CkptStream *s, Safetensors **st) {
     uint8_t length[8];
-    uint64_t header = 0, file_bytes = s->file->bytes;
+    uint64_t file_bytes = s->file->bytes;
     const char *name = s->file->name;
     if (file_bytes < 8) return arena_printf(s->mem, "%s is too short", name);
     const char *wrong = stream_pull(s, (char *)length, 8);
     if (wrong) return wrong;
-    for (int i = 7; i >= 0; i--) header = header << 8 | length[i];
+    uint64_t header = little_endian(length, 8);
     if (header > file_bytes - 8 || header > SAFETENSORS_MAX_HEADER)
         return arena_printf(s->mem, "%s has a wrong header length", name);
     char *bytes = arena_alloc(s->mem, 8 + header);

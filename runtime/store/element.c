@@ -34,15 +34,8 @@ bool element_type_named(const char *name, ElementType *out) {
     return true;
 }
 
-static uint64_t bits_at(ElementType t, const void *p) {
-    const unsigned char *b = p;
-    uint64_t bits = 0;
-    for (int i = t.bytes - 1; i >= 0; i--) bits = bits << 8 | b[i];
-    return bits;
-}
-
 bool element_i64(ElementType t, const void *p, int64_t *out) {
-    uint64_t bits = bits_at(t, p);
+    uint64_t bits = little_endian(p, t.bytes);
     if (t.kind == ELEMENT_UINT) {
         *out = (int64_t)bits;
         return bits <= INT64_MAX;
@@ -54,7 +47,7 @@ bool element_i64(ElementType t, const void *p, int64_t *out) {
 }
 
 float element_f32(ElementType t, const void *p) {
-    uint64_t bits = bits_at(t, p);
+    uint64_t bits = little_endian(p, t.bytes);
     int64_t whole;
     if (t.kind == ELEMENT_BF16 || (t.kind == ELEMENT_FLOAT && t.bytes == 4)) {
         uint32_t word = (uint32_t)(t.kind == ELEMENT_BF16 ? bits << 16 : bits);

@@ -4,6 +4,14 @@
 #include "base/base.h"
 #include "base/dtype.h"
 
+/* The number that so many bytes are, at most 8. */
+static inline uint64_t little_endian(const void *p, int bytes) {
+    const uint8_t *b = p;
+    uint64_t v = 0;
+    for (int i = bytes - 1; i >= 0; i--) v = v << 8 | b[i];
+    return v;
+}
+
 typedef enum ElementKind {
     ELEMENT_FLOAT,
     ELEMENT_BF16,

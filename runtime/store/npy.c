@@ -1,5 +1,6 @@
 /* npy.c - see npy.h. */
 #include "runtime/store/npy.h"
+#include "runtime/store/element.h"
 
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
@@ -135,9 +136,8 @@ const char *npy_parse(Arena *mem, const void *bytes, uint64_t n, Npy *out) {
     int length_bytes = p[6] == 1 ? 2 : 4;
     if (p[6] < 1 || p[6] > 3 || p[7] != 0 || n < 8u + (unsigned)length_bytes)
         return "it is of a version of .npy that is not known";
-    uint64_t header = 0, first;
-    for (int i = length_bytes - 1; i >= 0; i--) header = header << 8 | p[8 + i];
-    first = 8 + (uint64_t)length_bytes + header;
+    uint64_t header = little_endian(p + 8, length_bytes);
+    uint64_t first = 8 + (uint64_t)length_bytes + header;
     if (first > n) return "it was cut off in its header";
     const char *text = (const char *)p + 8 + length_bytes;
     const char *wrong = read_header(mem, (Header){text, text + header}, out);

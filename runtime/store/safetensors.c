@@ -179,10 +179,9 @@ static const Json *try_json(Arena *mem, const char *name, const char *bytes, siz
 
 const char *safetensors_try(Arena *mem, const char *name, const void *bytes, size_t have,
                             uint64_t file_bytes, Safetensors **out) {
-    uint64_t header = 0;
     if (file_bytes < 8 || have < 8)
         return "shorter than 8 bytes, so this is no safetensors file (or it was cut off)";
-    for (int i = 7; i >= 0; i--) header = header << 8 | ((const uint8_t *)bytes)[i];
+    uint64_t header = little_endian(bytes, 8);
     if (header > SAFETENSORS_MAX_HEADER)
         return arena_printf(mem,
                             "the header's length says %llu; at most %u are allowed, so "

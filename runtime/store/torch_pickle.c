@@ -1,6 +1,7 @@
 /* torch_pickle.c - see torch_pickle.h. A stack machine, as Python's pickle.py describes
  * it; a handler of an instruction returns NULL or what is wrong. */
 #include "runtime/store/torch_pickle.h"
+#include "runtime/store/element.h"
 
 typedef enum NodeKind {
     NODE_MARK,
@@ -170,12 +171,6 @@ static const char *push_global(Unpickler *m, const char *module, const char *nam
 
 typedef const char *Handler(Unpickler *m, uint64_t arg);
 
-static uint64_t number(const uint8_t *p, int bytes) {
-    uint64_t v = 0;
-    for (int i = bytes - 1; i >= 0; i--) v = v << 8 | p[i];
-    return v;
-}
-
 /* The next n bytes, behind the fixed ones; NULL: there are fewer. */
 static const uint8_t *take(Unpickler *m, uint64_t n) {
     if (n > m->n - m->at) return NULL;
@@ -225,7 +220,7 @@ static const char *op_long(Unpickler *m, uint64_t arg) {
     if (n > 8) return "has a number of more than 64 bits";
     const uint8_t *p = take(m, (uint64_t)n);
     if (!p) return "is cut off";
-    uint64_t v = number(p, n);
+    uint64_t v = little_endian(p, n);
     if (n && n < 8 && p[n - 1] >= 128) v |= UINT64_MAX << (8 * n);
     return push_int(m, (int64_t)v);
 }
@@ -432,7 +427,7 @@ static const char *step(Unpickler *m) {
                             "dictionary of tensors does not need",
                             (unsigned long long)from, code);
     const uint8_t *p = take(m, i->bytes);
-    uint64_t arg = p && i->bytes ? number(p, i->bytes) : i->arg;
+    uint64_t arg = p && i->bytes ? little_endian(p, i->bytes) : i->arg;
     const char *wrong = p ? i->run(m, arg) : "is cut off";
     if (!wrong) return NULL;
     return arena_printf(m->mem, "byte %llu of the pickle: %s %s",

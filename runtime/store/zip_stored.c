@@ -1,5 +1,6 @@
 /* zip_stored.c - see zip_stored.h. */
 #include "runtime/store/zip_stored.h"
+#include "runtime/store/element.h"
 #include <stdlib.h>
 
 enum {
@@ -26,13 +27,6 @@ typedef struct Zip {
     uint64_t count, directory, directory_bytes;
 } Zip;
 
-/* A little-endian number of `size` bytes. */
-static uint64_t number(const uint8_t *p, int size) {
-    uint64_t v = 0;
-    for (int i = size - 1; i >= 0; i--) v = v << 8 | p[i];
-    return v;
-}
-
 static bool inside(const Zip *z, uint64_t at, uint64_t bytes) {
     return at <= z->n && bytes <= z->n - at;
 }
@@ -44,14 +38,15 @@ static const char *wrong_at(const Zip *z, uint64_t at, const char *what) {
 /* ---- the end of the file ---- */
 
 static const char *read_end64(Zip *z, uint64_t end) {
-    if (end < LOCATOR_BYTES || number(z->bytes + end - LOCATOR_BYTES, 4) != SIGN_LOCATOR)
+    if (end < LOCATOR_BYTES ||
+        little_endian(z->bytes + end - LOCATOR_BYTES, 4) != SIGN_LOCATOR)
         return wrong_at(z, end, "a zip64 archive without the record that says where");
-    uint64_t at = number(z->bytes + end - LOCATOR_BYTES + 8, 8);
-    if (!inside(z, at, END64_BYTES) || number(z->bytes + at, 4) != SIGN_END64)
+    uint64_t at = little_endian(z->bytes + end - LOCATOR_BYTES + 8, 8);
+    if (!inside(z, at, END64_BYTES) || little_endian(z->bytes + at, 4) != SIGN_END64)
         return wrong_at(z, end - LOCATOR_BYTES, "names no end record of zip64");
-    z->count = number(z->bytes + at + 32, 8);
-    z->directory_bytes = number(z->bytes + at + 40, 8);
-    z->directory = number(z->bytes + at + 48, 8);
+    z->count = little_endian(z->bytes + at + 32, 8);
+    z->directory_bytes = little_endian(z->bytes + at + 40, 8);
+    z->directory = little_endian(z->bytes + at + 48, 8);
     return NULL;
 }
 
@@ -61,16 +56,18 @@ static const char *read_end(Zip *z) {
     uint64_t first = at > MAX_COMMENT ? at - MAX_COMMENT : 0;
     for (;; at--) {
         const uint8_t *p = z->bytes + at;
-        if (number(p, 4) == SIGN_END && number(p + 20, 2) == z->n - at - END_BYTES) break;
+        if (little_endian(p, 4) == SIGN_END &&
+            little_endian(p + 20, 2) == z->n - at - END_BYTES)
+            break;
         if (at == first)
             return "has no directory of a zip archive at its end (was it cut off?)";
     }
     const uint8_t *p = z->bytes + at;
-    if (number(p + 4, 2) != number(p + 6, 2))
+    if (little_endian(p + 4, 2) != little_endian(p + 6, 2))
         return wrong_at(z, at, "an archive in several files");
-    z->count = number(p + 10, 2);
-    z->directory_bytes = number(p + 12, 4);
-    z->directory = number(p + 16, 4);
+    z->count = little_endian(p + 10, 2);
+    z->directory_bytes = little_endian(p + 12, 4);
+    z->directory = little_endian(p + 16, 4);
     bool far =
         z->count == 0xFFFF || z->directory == IN_ZIP64 || z->directory_bytes == IN_ZIP64;
     const char *wrong = far ? read_end64(z, at) : NULL;
@@ -93,13 +90,13 @@ typedef struct Central {
 static const char *read_extra64(const uint8_t *p, uint64_t n, Central *c) {
     uint64_t *field[] = {&c->bytes, &c->stored, &c->local};
     for (uint64_t at = 0; at + 4 <= n;) {
-        uint64_t id = number(p + at, 2), size = number(p + at + 2, 2);
+        uint64_t id = little_endian(p + at, 2), size = little_endian(p + at + 2, 2);
         at += 4;
         if (size > n - at) return "an extra field that is cut off";
         for (uint64_t i = 0, from = at; i < 3 && id == ZIP64_FIELDS; i++) {
             if (*field[i] != IN_ZIP64) continue;
             if (from + 8 > at + size) return "a zip64 field that is cut off";
-            *field[i] = number(p + from, 8);
+            *field[i] = little_endian(p + from, 8);
             from += 8;
         }
         at += size;
@@ -112,8 +109,8 @@ static const char *read_local(const Zip *z, const Central *c, const uint8_t *nam
                               uint64_t name_bytes, ZipEntry *e) {
     if (!inside(z, c->local, LOCAL_BYTES)) return "an entry outside of the file";
     const uint8_t *p = z->bytes + c->local;
-    if (number(p, 4) != SIGN_LOCAL) return "an entry without its header";
-    uint64_t names = number(p + 26, 2), extra = number(p + 28, 2);
+    if (little_endian(p, 4) != SIGN_LOCAL) return "an entry without its header";
+    uint64_t names = little_endian(p + 26, 2), extra = little_endian(p + 28, 2);
     uint64_t data = c->local + LOCAL_BYTES + names + extra;
     if (names != name_bytes || !inside(z, c->local + LOCAL_BYTES, names) ||
         memcmp(p + LOCAL_BYTES, name, names))
@@ -128,16 +125,17 @@ static const char *read_local(const Zip *z, const Central *c, const uint8_t *nam
 static const char *read_central(const Zip *z, uint64_t *at, ZipEntry *e) {
     uint64_t left = z->directory + z->directory_bytes - *at;
     const uint8_t *p = z->bytes + *at;
-    if (left < CENTRAL_BYTES || number(p, 4) != SIGN_CENTRAL)
+    if (left < CENTRAL_BYTES || little_endian(p, 4) != SIGN_CENTRAL)
         return "no entry of the directory, where one is expected";
-    uint64_t name = number(p + 28, 2), extra = number(p + 30, 2);
-    uint64_t size = CENTRAL_BYTES + name + extra + number(p + 32, 2);
+    uint64_t name = little_endian(p + 28, 2), extra = little_endian(p + 30, 2);
+    uint64_t size = CENTRAL_BYTES + name + extra + little_endian(p + 32, 2);
     if (size > left) return "an entry of the directory that is cut off";
-    Central c = {number(p + 20, 4), number(p + 24, 4), number(p + 42, 4)};
+    Central c = {little_endian(p + 20, 4), little_endian(p + 24, 4),
+                 little_endian(p + 42, 4)};
     const char *wrong = read_extra64(p + CENTRAL_BYTES + name, extra, &c);
     if (wrong) return wrong;
-    if (number(p + 8, 2) & FLAG_ENCRYPTED) return "an encrypted entry";
-    if (number(p + 10, 2) != 0)
+    if (little_endian(p + 8, 2) & FLAG_ENCRYPTED) return "an encrypted entry";
+    if (little_endian(p + 10, 2) != 0)
         return "a compressed entry; PyTorch stores them as they are";
     if (c.stored != c.bytes) return "an entry with two sizes";
     if (!name || memchr(p + CENTRAL_BYTES, 0, name)) return "an entry without a name";
