@@ -89,10 +89,26 @@ static Data *open_data(Arena *mem, const Inspection *x) {
 
 /* ---- output ---- */
 
-static void add_ints(Text *t, const char *name, const int32_t *v, int64_t n) {
-    text_add(t, ", \"%s\": [", name);
-    for (int64_t i = 0; i < n; i++) text_add(t, "%s%d", i ? ", " : "", (int)v[i]);
-    text_add(t, "]");
+/* What begins a list, and what is before its number i, as JSON or as a line. */
+static void add_name(Text *t, const char *name, bool json) {
+    text_add(t, json ? ", \"%s\": [" : "  %-12s", name);
+}
+
+static const char *before(int64_t i, bool json) {
+    return !json ? " " : i ? ", " : "";
+}
+
+static void add_ints(Text *t, const char *name, const int32_t *v, int64_t n, bool json) {
+    add_name(t, name, json);
+    for (int64_t i = 0; i < n; i++) text_add(t, "%s%d", before(i, json), (int)v[i]);
+    text_add(t, json ? "]" : "\n");
+}
+
+static void add_mask(Text *t, const float *v, int64_t n, bool json) {
+    add_name(t, "loss_mask", json);
+    for (int64_t i = 0; i < n; i++)
+        text_add(t, json ? "%s%.1f" : "%s%g", before(i, json), (double)v[i]);
+    text_add(t, json ? "]" : "\n");
 }
 
 /* A line for each tensor, or the members of an object. */
@@ -105,43 +121,19 @@ static void add_columns(Text *t, const Data *d, const DataBatch *row, bool json)
     }
 }
 
-static void add_json(Text *t, const Data *d, int64_t sample, const DataBatch *row) {
-    text_add(t, "{\"sample\": %lld", (long long)sample);
+static void add_sample(Text *t, const Data *d, int64_t sample, const DataBatch *row,
+                       bool json) {
+    text_add(t, json ? "{\"sample\": %lld" : "sample %lld\n", (long long)sample);
     if (d->ncolumns) {
-        add_columns(t, d, row, true);
-        text_add(t, "}");
-        return;
+        add_columns(t, d, row, json);
+    } else {
+        add_ints(t, "tokens", row->tokens, d->seq, json);
+        add_ints(t, "labels", row->labels, d->seq, json);
+        add_ints(t, "position_ids", row->positions, d->seq, json);
+        add_mask(t, row->loss_mask, d->seq, json);
+        add_ints(t, "attends_from", row->attends_from, d->seq, json);
     }
-    add_ints(t, "tokens", row->tokens, d->seq);
-    add_ints(t, "labels", row->labels, d->seq);
-    add_ints(t, "position_ids", row->positions, d->seq);
-    text_add(t, ", \"loss_mask\": [");
-    for (int64_t i = 0; i < d->seq; i++)
-        text_add(t, "%s%.1f", i ? ", " : "", (double)row->loss_mask[i]);
-    text_add(t, "]");
-    add_ints(t, "attends_from", row->attends_from, d->seq);
-    text_add(t, "}");
-}
-
-static void add_line(Text *t, const char *name, const int32_t *v, int64_t n) {
-    text_add(t, "  %-12s", name);
-    for (int64_t i = 0; i < n; i++) text_add(t, " %d", (int)v[i]);
-    text_add(t, "\n");
-}
-
-static void add_plain(Text *t, const Data *d, int64_t sample, const DataBatch *row) {
-    text_add(t, "sample %lld\n", (long long)sample);
-    if (d->ncolumns) {
-        add_columns(t, d, row, false);
-        return;
-    }
-    add_line(t, "tokens", row->tokens, d->seq);
-    add_line(t, "labels", row->labels, d->seq);
-    add_line(t, "position_ids", row->positions, d->seq);
-    text_add(t, "  %-12s", "loss_mask");
-    for (int64_t i = 0; i < d->seq; i++) text_add(t, " %g", (double)row->loss_mask[i]);
-    text_add(t, "\n");
-    add_line(t, "attends_from", row->attends_from, d->seq);
+    if (json) text_add(t, "}");
 }
 
 static DataBatch room_for_row(Arena *mem, const Data *d) {
@@ -180,7 +172,7 @@ static void print_samples(Arena *mem, const Inspection *x, const Data *d) {
         data_rows(d, x->sample[i] / d->batch, x->sample[i] % d->batch, 1, &row);
         if (x->json && i) text_add(&t, ",");
         if (x->json) text_add(&t, "\n");
-        (x->json ? add_json : add_plain)(&t, d, x->sample[i], &row);
+        add_sample(&t, d, x->sample[i], &row, x->json);
         fwrite(t.s, 1, t.n, stdout);
         arena_free(own);
     }
