@@ -179,11 +179,6 @@ static const ProductChoice *known(Decision *d, const ProductShape *s, const char
     return c && is_there(d, s, c->form) ? c : NULL;
 }
 
-/* Shapes of which a form is worth measuring: others are over before their threads meet. */
-static bool is_measured(const Decision *d, const ProductShape *s) {
-    return d->c->limit_seconds > 0 && s->threads == d->threads;
-}
-
 static void decide(Decision *d, const ProductShape *shape, int n) {
     ProductChoices *c = d->c;
     const ProductShape **wanted = NEW_ARRAY(d->mem, const ProductShape *, (size_t)n + 1);
@@ -194,7 +189,9 @@ static void decide(Decision *d, const ProductShape *shape, int n) {
         ProductChoice choice = {product_rule, text, 0, 0};
         if (k) choice.form = arena_strdup(c->mem, k->form);
         if (k) choice.seconds = k->seconds, choice.rule_seconds = k->rule_seconds;
-        if (!k && is_measured(d, &shape[i])) wanted[d->left++] = &shape[i];
+        /* of fewer threads products are over before these meet */
+        bool worth = c->limit_seconds > 0 && shape[i].threads == d->threads;
+        if (!k && worth) wanted[d->left++] = &shape[i];
         PUSH(c->mem, c->item, c->n, c->cap, choice);
     }
     for (int i = 0, m = d->left; i < m; i++) {

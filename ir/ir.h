@@ -315,6 +315,7 @@ typedef enum ArgRole {
 extern const char *const arg_role_name[ARG_ROLES];
 ArgRole arg_role(const Func *f, int i); /* ARG_none: none, or none that is known */
 int func_arg_role(const Func *f, ArgRole role); /* the first of that role; -1 */
+int func_arg_count(const Func *f, ArgRole role);
 /* The stage of a pipeline that has the argument (attribute `stage`); -1: every one. */
 int func_arg_stage(const Func *f, int i);
 /* The argument that argument i is another name of (attribute `same`); -1: of none. */

@@ -220,6 +220,12 @@ ArgRole arg_role(const Func *f, int i) {
     return ARG_none;
 }
 
+int func_arg_count(const Func *f, ArgRole role) {
+    int n = 0;
+    for (int i = 0; i < f->narg; i++) n += arg_role(f, i) == role;
+    return n;
+}
+
 int func_arg_role(const Func *f, ArgRole role) {
     for (int i = 0; i < f->narg; i++)
         if (arg_role(f, i) == role) return i;

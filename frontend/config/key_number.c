@@ -21,14 +21,10 @@ static void take_sign(Digits *d) {
     if (*d->s == '+' || *d->s == '-') take_char(d);
 }
 
-static bool at_digit(const Digits *d) {
-    return *d->s >= '0' && *d->s <= '9' && d->n < NUMBER_MOST;
-}
-
 /* Takes digits; how many. */
 static int take_digits(Digits *d) {
     int taken = 0;
-    for (; at_digit(d); taken++) take_char(d);
+    for (; *d->s >= '0' && *d->s <= '9' && d->n < NUMBER_MOST; taken++) take_char(d);
     return taken;
 }
 

@@ -270,12 +270,6 @@ static int64_t read_window(const Json *root) {
     return full ? 0 : window;
 }
 
-/* The other families have none: transformers leaves the key alone. */
-static void want_window_off(const Json *root) {
-    if (json_get_bool(root, "use_sliding_window", true))
-        want_absent(root, "sliding_window");
-}
-
 /* config.json of transformers.LlamaConfig; of MistralConfig, which has no biases, a
  * window and defaults of its own; of Qwen2Config, with biases on q, k and v; of Qwen3Config,
  * with norms of queries and keys, and heads that are 128 wide whatever the model is. */
@@ -356,7 +350,9 @@ ModelSpec model_hf_read(const Json *root) {
     want_absent(root, "transformers_weights");
     want_causal(root);
     bool windows = type == HF_MISTRAL || type == HF_QWEN2 || type == HF_QWEN3;
-    if (!windows) want_window_off(root);
+    /* the other families have none: transformers leaves the key alone */
+    if (!windows && json_get_bool(root, "use_sliding_window", true))
+        want_absent(root, "sliding_window");
     ModelSpec s = type == HF_GPT2   ? read_gpt2(root)
                   : type == HF_NEOX ? read_neox(root)
                                     : read_llama(root, type);

@@ -3,12 +3,6 @@
 #include "ir/placement.h"
 #include <math.h>
 
-static int count_role(const Func *f, ArgRole role) {
-    int n = 0;
-    for (int i = 0; i < f->narg; i++) n += arg_role(f, i) == role;
-    return n;
-}
-
 static const Value *arg_of_role(const Func *f, ArgRole role) {
     int i = func_arg_role(f, role);
     return i < 0 ? NULL : f->arg[i];
@@ -128,7 +122,7 @@ static void check_tokens(const Func *f) {
              counted->name, f->name);
     static const ArgRole single[] = {ARG_tokens, ARG_labels, ARG_counted, ARG_rng};
     for (int i = 0; i < ARRAY_LEN(single); i++) {
-        if (count_role(f, single[i]) > 1)
+        if (func_arg_count(f, single[i]) > 1)
             fail(EXIT_CONFIG, "@%s has several arguments of role %s", f->name,
                  arg_role_name[single[i]]);
     }
@@ -151,7 +145,7 @@ static void check_model(const Func *f) {
     check_arguments(f);
     check_samples(f);
     check_tokens(f);
-    if (!count_role(f, ARG_param))
+    if (!func_arg_count(f, ARG_param))
         fail(EXIT_CONFIG, "@%s has no argument of role param: nothing to train", f->name);
     for (int k = 0; k < f->nret; k++)
         if (f->alias[k] >= 0)

@@ -55,15 +55,10 @@ const Places *choice_places(Search *s, const Choice *c) {
     return of->places = p;
 }
 
-/* What a rank does that has cores of its own. */
-static const MachineRank *search_rank(const Search *s) {
-    return machine_rank_of(s->o.machine, s->o.ranks, s->threads);
-}
-
 static Timing timing_of(Arena *own, const Search *s, const Shapes *shapes) {
     return (Timing){.mem = own,
                     .m = s->o.machine,
-                    .rank = search_rank(s),
+                    .rank = machine_rank_of(s->o.machine, s->o.ranks, s->threads),
                     .shape = shapes->of,
                     .stretch = shapes->stretch};
 }

@@ -18,15 +18,9 @@ static void check_writable(const Train *t) {
              strerror(errno));
 }
 
-static int count_parameters(const Func *f) {
-    int n = 0;
-    for (int i = 0; i < f->narg; i++) n += arg_role(f, i) == ARG_param;
-    return n;
-}
-
 /* Zeros, shaped like the gradients, which are the last results. */
 static float **gradient_sums(Arena *mem, const Func *f) {
-    int n = count_parameters(f);
+    int n = func_arg_count(f, ARG_param);
     float **sum = NEW_ARRAY(mem, float *, (size_t)n + 1);
     for (int i = 0; i < n; i++)
         sum[i] = NEW_ARRAY(mem, float, (size_t)type_count(&f->ret[f->nret - n + i]->ty));
@@ -74,7 +68,7 @@ static void *probe_slot(const Train *t, ArgRole role) {
 
 static void add_gradients_up(const Train *t) {
     const Func *f = t->probe->entry;
-    int n = count_parameters(f);
+    int n = func_arg_count(f, ARG_param);
     for (int i = 0; i < n; i++) {
         const float *g = t->probe->ret[f->nret - n + i];
         int64_t count = type_count(&f->ret[f->nret - n + i]->ty);

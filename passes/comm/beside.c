@@ -161,10 +161,6 @@ static bool is_same(const Turns *t, const Op *op) {
     return !op_has(op, F_EFFECT);
 }
 
-static bool waits_for_all(const Turns *t, const Op *op) {
-    return op_calls_ops(op) && !is_same(t, op);
-}
-
 static void do_op(Turns *t, int part, const Op *op) {
     Line *l = &t->line[part];
     bool same = is_same(t, op);
@@ -210,7 +206,7 @@ static int whose_turn(const Turns *t, int last) {
     double wait = 0, far = 0;
     for (int p = 0; p < t->of->parts; p++) {
         const Op *op = t->op[t->line[p].at];
-        if (!op || waits_for_all(t, op)) continue;
+        if (!op || (op_calls_ops(op) && !is_same(t, op))) continue; /* waits for all */
         double w = waiting(t, &t->line[p]), d = t->to_send[op->id];
         if (best >= 0 && (w > wait || (w == wait && d >= far))) continue;
         best = p;
