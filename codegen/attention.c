@@ -18,13 +18,13 @@ static int64_t items_a_head(const Attn *a) {
     int64_t heads = a->s.batch * a->s.heads, pairs = attn_forward_pairs(a->q_blocks);
     if (!attn_keeps_values(a)) return pairs;
     int64_t wanted = a->s.threads > 1 ? (int64_t)ITEMS_A_THREAD * a->s.threads : 1;
-    return MIN(pairs, (wanted + heads - 1) / heads);
+    return MIN(pairs, divided_up(wanted, heads));
 }
 
 /* A thread's scratch, or with parts that of every block of queries and part, as their sums
  * are joined in the end. */
 static int64_t forward_floats(const AttnShape *s, int threads, int vl) {
-    int64_t bq = attn_block_queries(s, vl), q_blocks = (s->tq + bq - 1) / bq;
+    int64_t bq = attn_block_queries(s, vl), q_blocks = divided_up(s->tq, bq);
     int64_t parts = attn_forward_parts(s, q_blocks);
     int64_t rooms = parts > 1 ? s->batch * s->heads * q_blocks * parts : threads;
     return rooms * attn_forward_floats(s, bq);
@@ -319,9 +319,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
         attn_tiles_emit(&a, "pairs", false);
     else if (a.narrow)
         attn_pairs_emit(&a, "pairs", false);
-    if (s->causal) attn_mask_emit(&a, false);
-    if (s->window) attn_mask_emit(&a, true);
-    if (s->within) attn_within_emit(&a);
+    attn_masks_emit(&a);
     attn_start_emit(&a);
     attn_finish_emit(&a);
     (a.strips > 1 ? attn_strips_emit : blocks_emit)(&a);

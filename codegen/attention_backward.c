@@ -37,7 +37,7 @@ static BackwardScratch scratch_of(const AttnShape *s, int64_t bq, bool narrow) {
     x.p_rows = take(end, bk * bq / 2);
     x.ds_rows = take(end, bk * bq / 2);
     x.ds_pairs = take(end, bk / 2 * bq);
-    x.k_tiles = take(end, (s->tk + bk - 1) / bk * attn_tiled_words(s, ATTN_BLOCK_KEYS));
+    x.k_tiles = take(end, divided_up(s->tk, bk) * attn_tiled_words(s, ATTN_BLOCK_KEYS));
     return x;
 }
 

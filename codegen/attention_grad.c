@@ -414,7 +414,7 @@ static void head_emit(const Attn *a) {
 /* Where the keys of chunk n of twice as many as there are parts begin. */
 static LLVMValueRef chunk_start(const Attn *a, LLVMValueRef n) {
     Emit *e = a->e;
-    int64_t blocks = (a->s.tk + a->bk - 1) / a->bk;
+    int64_t blocks = divided_up(a->s.tk, a->bk);
     LLVMValueRef at = emit_muli(e, n, blocks);
     at = emit_muli(e, emit_divi(e, at, 2 * a->parts), a->bk);
     return emit_imini(e, at, a->s.tk);
@@ -500,9 +500,7 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     a.copies =
         !a.narrow && !a.tiles && attn_copies_pay(s, s->heads, ATTN_GRAD_COPIED_QUERIES);
     attn_pack_emit(&a);
-    if (s->causal) attn_mask_emit(&a, false);
-    if (s->window) attn_mask_emit(&a, true);
-    if (s->within) attn_within_emit(&a);
+    attn_masks_emit(&a);
     attn_delta_emit(&a);
     (a.strips > 1 ? attn_grad_strips_emit : blocks_emit)(&a);
     body_emit(&a);

@@ -131,8 +131,8 @@ static void key_sums(const Queries *q, LLVMValueRef block) {
     const Attn *a = q->a;
     Emit *e = a->e;
     Loop d;
-    loop_begin(e, &d, emit_i64(e, 0),
-               emit_i64(e, (a->s.dim + ATTN_STRIP - 1) / ATTN_STRIP), 1, 0, NULL);
+    loop_begin(e, &d, emit_i64(e, 0), emit_i64(e, divided_up(a->s.dim, ATTN_STRIP)), 1, 0,
+               NULL);
     WeaveProduct product[] = {key_sums_of(q, block, d.i, true),
                               key_sums_of(q, block, d.i, false)};
     attn_weave(a, product, 2, 0, NULL, NULL);

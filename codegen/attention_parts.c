@@ -55,7 +55,7 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     check_shape(s);
     Attn a = {.e = e, .name = name, .s = *s, .bk = ATTN_BLOCK_KEYS};
     a.bq = attn_block_queries(s, e->vl);
-    a.q_blocks = (s->tq + a.bq - 1) / a.bq;
+    a.q_blocks = divided_up(s->tq, a.bq);
     a.q_row = s->heads * s->dim;
     a.kv_row = s->kv_heads * s->dim;
     static const Mesh alone;
@@ -182,7 +182,7 @@ LLVMValueRef attn_rows_begin(const Attn *a, const char *part, const char *sig, L
     return attn_f32(a, emit_param(e, 0), emit_muli(e, l->i, a->bq));
 }
 
-void attn_mask_emit(const Attn *a, bool window) {
+static void mask_emit(const Attn *a, bool window) {
     Emit *e = a->e;
     Loop l;
     LLVMValueRef row = attn_rows_begin(a, window ? "window" : "mask", "pii", &l);
@@ -283,7 +283,7 @@ AttnRange attn_range(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
     return r;
 }
 
-void attn_within_emit(const Attn *a) {
+static void within_emit(const Attn *a) {
     Emit *e = a->e;
     Loop l;
     LLVMValueRef row = attn_rows_begin(a, "within", "pipii", &l);
@@ -299,6 +299,12 @@ void attn_within_emit(const Attn *a) {
     }
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
+}
+
+void attn_masks_emit(const Attn *a) {
+    if (a->s.causal) mask_emit(a, false);
+    if (a->s.window) mask_emit(a, true);
+    if (a->s.within) within_emit(a);
 }
 
 AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOrigin *at,

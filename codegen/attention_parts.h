@@ -89,9 +89,6 @@ LLVMValueRef attn_score_of_none(const Attn *a);        /* that becomes -inf */
 LLVMValueRef attn_exp2(const Attn *a, LLVMValueRef x); /* a probability, for x <= 0 */
 /* Starts name.part(s, keys, ...) and a loop over the rows of S, one of which it gives. */
 LLVMValueRef attn_rows_begin(const Attn *a, const char *part, const char *sig, Loop *l);
-/* name.mask(s, keys, ahead): row r, lane l is set to what becomes -inf where l < ahead + r;
- * name.window(s, keys, ahead): where l >= ahead + r + window. */
-void attn_mask_emit(const Attn *a, bool window);
 /* Lanes of queries l.. that dropout keeps, for the probability number `index` (i64) of
  * the first lane; rng is read through the pointer. */
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
@@ -125,8 +122,11 @@ AttnRange attn_range(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
 /* By how many positions key 0 is ahead of query i0, for attn_block_masks; may be
  * negative. */
 LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0);
-/* name.within(s, keys, first, at, rows): the same where position at + r is before first[l]. */
-void attn_within_emit(const Attn *a);
+/* Of those that the shape needs:
+ *   name.mask(s, keys, ahead): row r, lane l is set to what becomes -inf where l < ahead + r;
+ *   name.window(s, keys, ahead): where l >= ahead + r + window;
+ *   name.within(s, keys, first, at, rows): where position at + r is before first[l]. */
+void attn_masks_emit(const Attn *a);
 /* A block of queries within its sequence: the positions of their first keys (NULL unless
  * `within`), how many queries there are, and the position of key 0. */
 typedef struct AttnQueries {

@@ -6,8 +6,8 @@
 int64_t attn_key_parts(const AttnShape *s, int64_t items) {
     int64_t seen = s->window ? MIN(s->tk, s->window + ATTN_BLOCK_KEYS) : s->tk;
     if (items >= s->threads || attn_is_small(s)) return 1;
-    int64_t blocks = (seen + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS;
-    return MIN(blocks, (s->threads + items - 1) / items);
+    int64_t blocks = divided_up(seen, ATTN_BLOCK_KEYS);
+    return MIN(blocks, divided_up(s->threads, items));
 }
 
 AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part) {

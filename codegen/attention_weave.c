@@ -120,7 +120,7 @@ void attn_cut_strips(Attn *a, int64_t queries, int64_t keys) {
     if (!has_strips(a)) return;
     check(queries % (2 * ATTN_STRIP) == 0);
     a->strips = queries / ATTN_STRIP;
-    a->q_blocks = (a->s.tq + queries - 1) / queries;
+    a->q_blocks = divided_up(a->s.tq, queries);
     a->bq = ATTN_STRIP;
     a->bk = keys;
     a->words = (a->s.dim + 1) / 2;

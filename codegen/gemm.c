@@ -213,7 +213,7 @@ static void panel_emit(const Panel *p) {
 static void columns_known(const Panel *whole, int64_t n) {
     Emit *e = whole->e;
     int wide = max_vecs(e);
-    int64_t vecs = (n + e->vl - 1) / e->vl, full = vecs / wide, rest = vecs % wide;
+    int64_t vecs = divided_up(n, e->vl), full = vecs / wide, rest = vecs % wide;
     LLVMValueRef mask = n % e->vl ? emit_tail_mask(e, emit_i64(e, n % e->vl)) : NULL;
     bool even = full && rest && rest <= wide / 2 && wide > 2; /* 4 + 1 becomes 3 + 2 */
     if (mask && !rest) rest = wide;

@@ -275,18 +275,13 @@ static void lower_func(Lower *l, const Func *f) {
  * function for each of so many ops. */
 enum { PART_OPS = 64 };
 
-static LLVMValueRef address(Lower *l, LLVMValueRef table, int i) {
-    Emit *e = l->e;
-    return emit_load(e, e->ptr, emit_at(e, e->ptr, table, i), NULL, 8);
-}
-
 /* The address of the argument or result that the value lives in, if it does. */
 static void load_address(Lower *l, const Value *v) {
     bool arg = !v->def || v->loc.kind == LOC_ARG;
     int64_t i = v->def ? v->loc.at : v->nth;
     if (!arg && v->loc.kind != LOC_RET) return;
     LLVMValueRef *at = arg ? &l->arg[i] : &l->ret[i];
-    if (!*at) *at = address(l, emit_param(l->e, arg ? 2 : 3), (int)i);
+    if (!*at) *at = emit_slot(l->e, emit_param(l->e, arg ? 2 : 3), i);
 }
 
 /* void NAME(products, frame, ptr in[], ptr out[]): the ops from `op` up to `end`. */

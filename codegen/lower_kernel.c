@@ -105,11 +105,9 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
     for (int i = 0; i < f->narg + f->nret; i++) {
         const Value *v = i < f->narg ? f->arg[i] : f->ret[i - f->narg];
         if (!space_value(&k->s, v)) continue;
-        pointer[kernel_index(k, v)] =
-            emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, i), NULL, 8);
+        pointer[kernel_index(k, v)] = emit_slot(e, ctx, i);
     }
-    LLVMValueRef ws =
-        emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, f->narg + f->nret), NULL, 8);
+    LLVMValueRef ws = emit_slot(e, ctx, f->narg + f->nret);
     int64_t bytes;
     kernel_sums_at(&k->s, 0, &bytes);
     k->partial = emit_gep(e, e->i8, ws, emit_muli(e, emit_param(e, 3), bytes));

@@ -77,7 +77,7 @@ static LLVMValueRef emit_rows(Rope *r, const char *name) {
     LLVMValueRef fn = emit_items_func(e, name, NULL);
     LLVMValueRef *slot[] = {&r->to, &r->x, &r->table};
     for (int i = 0; i < ARRAY_LEN(slot); i++)
-        *slot[i] = emit_load(e, e->ptr, emit_at(e, e->ptr, emit_param(e, 0), i), NULL, 8);
+        *slot[i] = emit_slot(e, emit_param(e, 0), i);
     Loop positions, vectors;
     loop_begin(e, &positions, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     const int64_t left = r->half % e->vl, whole = r->half - left;

@@ -269,7 +269,7 @@ static void list_choices(Search *s, int stage) {
     Choice *list =
         NEW_ARRAY(s->mem, Choice, (sets - 1) * (size_t)MAX(k->most_layers, 0) + 1);
     int n = 1;
-    const int64_t step = (k->most_layers + LAYER_STEPS - 1) / LAYER_STEPS;
+    const int64_t step = divided_up(k->most_layers, LAYER_STEPS);
     for (int64_t i = step; i < k->most_layers + step; i += step) {
         const int64_t layers = MIN(i, k->most_layers);
         for (unsigned set = 1; set < sets; set++)

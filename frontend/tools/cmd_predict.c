@@ -312,7 +312,7 @@ static Work read_work(Arena *mem, const Options *o, const Source *s, const Confi
 static int64_t choose_batch(const Options *o, const ModelSpec *s, const Config *cfg,
                             int64_t replicas, int64_t texts, int64_t most) {
     enum { PART = 4, MOST = 16 };
-    int64_t each = (texts + replicas - 1) / replicas;
+    int64_t each = divided_up(texts, replicas);
     int64_t asked = option_int(o, "--batch", 0);
     if (asked) return MIN(asked, each);
     uint64_t memory = rank_memory_left().bytes;

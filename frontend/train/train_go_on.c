@@ -41,7 +41,7 @@ static void ask_for_more(Train *t, int64_t used) {
         return;
     int64_t left = MAX(t->steps - t->step, 0) * t->data->batch; /* of those asked for */
     if (used + left <= t->data->samples) return;
-    int64_t steps = (used + left + t->data->batch - 1) / t->data->batch;
+    int64_t steps = divided_up(used + left, t->data->batch);
     DataShape shape = job_data_shape(&t->job, t->data->batch, steps);
     data_close(t->data);
     t->data = data_open_split(t->mem, cfg, SPLIT_TRAIN, &shape);
