@@ -370,10 +370,14 @@ static int edit_distance(const char *a, const char *b) {
     return row[nb];
 }
 
-bool is_one_of(const char *s, const char *const *names, int n) {
+int name_index(const char *s, const char *const *names, int n) {
     for (int i = 0; i < n; i++)
-        if (!strcmp(s, names[i])) return true;
-    return false;
+        if (!strcmp(s, names[i])) return i;
+    return -1;
+}
+
+bool is_one_of(const char *s, const char *const *names, int n) {
+    return name_index(s, names, n) >= 0;
 }
 
 const char *nearest_name(const char *s, const char *const *names, int n) {

@@ -120,6 +120,10 @@ static inline const char *choice_joint(int i, int n) {
     return !i ? "" : i < n - 1 ? ", " : " or ";
 }
 
+/* Is `start` all of s, or what it begins with? */
+static inline bool begins_with(const char *s, const char *start) {
+    return !strncmp(s, start, strlen(start));
+}
 /* Is `end` all of s, or what it ends with? */
 bool ends_with(const char *s, const char *end);
 bool is_yaml_name(const char *path); /* it ends with .yaml or .yml */
@@ -216,7 +220,8 @@ extern void (*exit_hook)(int code);
  * where the user reads it, so it is not printed. */
 extern bool (*failure_hook)(int code, const char *message);
 
-/* Is s equal to one of the n names? */
+/* Which of the n names s is equal to, -1: none; and whether it is one. */
+int name_index(const char *s, const char *const *names, int n);
 bool is_one_of(const char *s, const char *const *names, int n);
 /* The name in names[n] nearest to `s` by edit distance, or NULL if none is near. */
 const char *nearest_name(const char *s, const char *const *names, int n);

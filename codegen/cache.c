@@ -262,7 +262,7 @@ static void listing_add(Arena *a, Listing *l, int folder, const char *name) {
     struct stat st;
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
         return;
-    if (strncmp(name, "tmp-", 4) == 0) {
+    if (begins_with(name, "tmp-")) {
         if (time(NULL) - st.st_mtime > STALE_SECONDS) unlinkat(folder, name, 0);
         return;
     }

@@ -265,10 +265,9 @@ static bool form_try(DnnlMatmul *m, const DnnlProblem *p, const Wanted *want) {
     bool ok = attr && problem_md(p, &a, &b, with, &c) &&
               (!want->packs || packed_md(&any, p)) &&
               matmul_desc(&pd, &a, want->packs ? &any : &b, with, &c, attr, &walk);
-    while (ok && strncmp(kernel_name(pd), want->kind, strlen(want->kind)) != 0)
-        ok = next_kernel(&pd, &walk);
+    while (ok && !begins_with(kernel_name(pd), want->kind)) ok = next_kernel(&pd, &walk);
     snprintf(m->impl, sizeof m->impl, "%s", ok ? kernel_name(pd) : "none");
-    ok = ok && strncmp(m->impl, "ref", 3) != 0 && objects_make(m, pd, &a, &b, with, &c) &&
+    ok = ok && !begins_with(m->impl, "ref") && objects_make(m, pd, &a, &b, with, &c) &&
          (!want->packs || packing_make(m, pd, &b));
     if (!ok) objects_drop(m);
     if (pd) dnnl_primitive_desc_destroy(pd);

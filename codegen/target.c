@@ -180,7 +180,7 @@ bool target_has_tiles(const Target *t) {
 
 bool target_names_dots(const char *cpu, const char *features) {
     static const char amd[] = "znver";
-    return has(features, "+avx512bf16") && !strncmp(cpu, amd, sizeof amd - 1);
+    return has(features, "+avx512bf16") && begins_with(cpu, amd);
 }
 
 bool target_has_dots(const Target *t) {

@@ -31,7 +31,7 @@ static void check_operand_types(const Op *op) {
     DType float_type = DT_COUNT;
     char c = '*';
     for (int i = 0; i < op->nin; i++) {
-        if (*spec && strncmp(spec, "->", 2)) c = *spec++;
+        if (*spec && !begins_with(spec, "->")) c = *spec++;
         DType dt = op->in[i]->ty.dt;
         if (c == 'i' && dt != DT_I32) {
             infer_error("operand %d (%%%s) is %s, must be i32", i, op->in[i]->name,

@@ -60,7 +60,7 @@ const char *layout_rows(Layout *l, int64_t first, int64_t rows) {
 static bool turn_back(const char *order, Type *ty, int *lead, int *group) {
     Type now = *ty;
     int n = ty->rank, front = 0;
-    if ((int)strlen(order) != 2 * n + 2 || strncmp(order + n, "->", 2)) return false;
+    if ((int)strlen(order) != 2 * n + 2 || !begins_with(order + n, "->")) return false;
     const char *to = order + n + 2;
     while (front < n && order[front] == to[front]) front++;
     const char *first =

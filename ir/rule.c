@@ -26,8 +26,8 @@ static bool is_letter(char c) {
 static bool parse_term(Rule *r, Term *t, const char **at, char *why, size_t size) {
     const char *p = *at;
     t->n = 0;
-    for (; *p && *p != ',' && *p != ';' && strncmp(p, "->", 2); p++) {
-        bool rest = !strncmp(p, "...", 3);
+    for (; *p && *p != ',' && *p != ';' && !begins_with(p, "->"); p++) {
+        bool rest = begins_with(p, "...");
         char last = t->n ? t->letter[t->n - 1] : 0;
         if (*p == ' ' || (*p == '_' && t->n == 0)) continue;
         if (rest || is_letter(*p)) {
@@ -48,7 +48,7 @@ static bool parse_side(Rule *r, int base, int *n, const char **at, char *why,
                        size_t size) {
     *n = 0;
     while (**at == ' ') ++*at;
-    if (!**at || !strncmp(*at, "->", 2)) {
+    if (!**at || begins_with(*at, "->")) {
         return true; /* nothing before the arrow: no operands */
     }
     for (;;) {
@@ -101,7 +101,7 @@ const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size)
     Rule *r = NEW(mem, Rule);
     const char *p = text;
     if (!parse_side(r, 0, &r->nin, &p, why, why_size)) return NULL;
-    if (strncmp(p, "->", 2)) {
+    if (!begins_with(p, "->")) {
         fault(why, why_size, "a rule needs '->'");
         return NULL;
     }

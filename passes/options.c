@@ -64,10 +64,9 @@ void pass_options_print(FILE *to) {
 
 static int find(const char *name) {
     const char *names[ARRAY_LEN(table)];
-    for (int i = 0; i < ARRAY_LEN(table); i++) {
-        names[i] = table[i].name;
-        if (!strcmp(names[i], name)) return i;
-    }
+    for (int i = 0; i < ARRAY_LEN(table); i++) names[i] = table[i].name;
+    int i = name_index(name, names, ARRAY_LEN(table));
+    if (i >= 0) return i;
     const char *near = nearest_name(name, names, ARRAY_LEN(table));
     fail(EXIT_CONFIG, "unknown option '%s' of a pass%s%s", name,
          near ? "; did you mean " : "", near ? near : "");

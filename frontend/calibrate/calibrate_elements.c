@@ -19,9 +19,9 @@ static const char *operand_text(const OpInfo *row, int i, char letter) {
         if (!term++) return NULL;
     }
     int n = (int)strcspn(term, ",-;");
-    if (n == 4 && !strncmp(term, "...v", 4)) return type[0];
-    if (n == 3 && !strncmp(term, "...", 3)) return type[last_apart];
-    if (n == 2 && !strncmp(term, "r!", 2)) return type[2];
+    if (n == 4 && begins_with(term, "...v")) return type[0];
+    if (n == 3 && begins_with(term, "...")) return type[last_apart];
+    if (n == 2 && begins_with(term, "r!")) return type[2];
     return n == 1 && *term == '_' ? type[3] : NULL;
 }
 

@@ -29,7 +29,7 @@ static void spell(Text *t, const char *from, const char *type, const Shape *s) {
     for (const char *p = from; *p; p++) {
         if (p[1] == '[' && (*p == 'T' || *p == 'S')) {
             text_add(t, "%s", *p == 'T' ? type : "f32");
-        } else if (!strncmp(p, "BLH", 3)) {
+        } else if (begins_with(p, "BLH")) {
             text_add(t, "%lld,%lld,%lld", (long long)s->batch, (long long)s->length,
                      (long long)s->heads);
             p += 2;

@@ -5,9 +5,7 @@
 static bool tree_asks(const YamlNode *value) {
     static const char *const off[] = {"False", "false", "no", "off", "0", "None", ""};
     if (value->kind != NODE_TEXT) return value->n > 0;
-    for (int i = 0; i < ARRAY_LEN(off); i++)
-        if (!strcmp(value->text, off[i])) return false;
-    return true;
+    return !is_one_of(value->text, off, ARRAY_LEN(off));
 }
 
 /* Says or refuses what the category of a given key demands. */
@@ -83,12 +81,6 @@ typedef struct Known {
     int row;
 } Known;
 
-static int known_row(const char *const names[HF_TYPES], const char *word) {
-    for (int i = 0; i < HF_TYPES; i++)
-        if (!strcmp(word, names[i])) return i;
-    return -1;
-}
-
 static void find_known_model(void *context) {
     static const char *const path[] = {"model.model_config.model_type",
                                        "model.model_config.architectures"};
@@ -98,7 +90,7 @@ static void find_known_model(void *context) {
     const char *word[] = {type[0] ? type : NULL, classes.n ? classes.items[0] : NULL};
     for (int i = 0; i < ARRAY_LEN(word); i++) {
         if (!word[i]) continue;
-        int row = known_row(i ? hf_classes : hf_types, word[i]);
+        int row = name_index(word[i], i ? hf_classes : hf_types, HF_TYPES);
         if (row < 0)
             config_refuse(k->cfg, path[i], NULL,
                           "gpt2, llama, mistral, qwen2, qwen3 and gpt_neox are",

@@ -12,8 +12,7 @@ static void check_model_source(const Config *cfg) {
     if (!cfg->model_file[0]) return;
     for (int k = 0; k < N_KEYS; k++) {
         const char *path = key_table[k].path;
-        bool describes =
-            !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
+        bool describes = begins_with(path, MODEL) || !strcmp(path, "model.arch.type");
         if (describes && config_given(cfg, path))
             config_refuse(cfg, path, NULL, "keep model.file or model.model_config",
                           "%s is given together with model.file, which is a whole model",

@@ -38,7 +38,7 @@ static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
 
 static void set_flag(ConfigState *s, const char *path, const char *value, SourcePos at) {
     static const char wrong[] = "callbacks.CheckpointMointor.";
-    if (!strncmp(path, wrong, sizeof wrong - 1))
+    if (begins_with(path, wrong))
         path = arena_printf(s->mem, "callbacks.CheckpointMonitor.%s",
                             path + sizeof wrong - 1);
     int k = key_find(path = key_of_word(s->mem, path));
@@ -78,7 +78,7 @@ static SourcePos flag_place(const char *word) {
 static char *flag_lines(Arena *a, int nflags, char **flags) {
     Text t = text_new(a);
     for (int i = 0; i < nflags; i++) {
-        bool first = !strncmp(flags[i], "--", 2);
+        bool first = begins_with(flags[i], "--");
         if (flags[i][0] == FROM && ++i) continue;
         if (t.n) text_add_bytes(&t, first ? "\n" : " ", 1);
         for (const char *p = flags[i]; *p; p++)
@@ -102,7 +102,7 @@ static void read_flag(void *context) {
     if (!strcmp(word, "\\") || (next && !strcmp(next, "\\")))
         fail_at(EXIT_CONFIG, f->at, "remove the blank after the backslash in the script",
                 "a word that is only a backslash");
-    if (strncmp(word, "--", 2) || !word[2])
+    if (!begins_with(word, "--") || !word[2])
         fail_at(EXIT_CONFIG, f->at, "write --key VALUE or --key=VALUE",
                 "%.200s is not a flag", word);
     Arena *mem = f->state->mem;
@@ -110,7 +110,7 @@ static void read_flag(void *context) {
     char *path = equals ? arena_strndup(mem, word + 2, (size_t)(equals - word - 2))
                         : arena_strdup(mem, word + 2);
     const char *value = equals ? equals + 1 : NULL;
-    if (!equals && next && strncmp(next, "--", 2)) value = next, f->i++;
+    if (!equals && next && !begins_with(next, "--")) value = next, f->i++;
     set_flag(f->state, path, value, f->at);
 }
 
@@ -126,7 +126,7 @@ void config_read_flags(ConfigState *s, int nflags, char **flags) {
         if (placed)
             f.at = flag_place(flags[f.i++]);
         else
-            f.at.line += !f.at.line || !strncmp(flags[f.i], "--", 2);
+            f.at.line += !f.at.line || begins_with(flags[f.i], "--");
         config_try(s, read_flag, &f);
         if (placed) f.at = typed;
     }

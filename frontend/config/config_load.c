@@ -211,9 +211,8 @@ static void load_bases(Loader *ld, const YamlNode *node, Layer *out) {
             fail_at(EXIT_CONFIG, name->at, NULL,
                     "base_config must be a path or a list "
                     "of paths");
-        const char *file = ld->chain[ld->depth - 1], *slash = strrchr(file, '/');
-        char *dir = slash ? arena_strndup(ld->mem, file, (size_t)(slash - file)) : "";
-        if (slash == file) dir = "/";
+        const char *file = ld->chain[ld->depth - 1];
+        const char *dir = strchr(file, '/') ? path_folder(ld->mem, file) : "";
         Layer *base = NEW(ld->mem, Layer);
         load_file(ld, path_join(ld->mem, dir, name->text), &name->at, base);
         for (int k = 0; k < N_KEYS; k++) {
@@ -255,7 +254,7 @@ static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
     for (int k = 0; k < N_KEYS; k++) {
         own->items[k].height = ld->whole;
         bool cleared =
-            own->replaces_callbacks && !strncmp(key_table[k].path, "callbacks.", 10);
+            own->replaces_callbacks && begins_with(key_table[k].path, "callbacks.");
         if (own->items[k].set || cleared) out->items[k] = own->items[k];
         out->seen[k] |= own->seen[k];
     }

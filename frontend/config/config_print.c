@@ -169,7 +169,7 @@ bool config_help(FILE *out, const char *word) {
         return true;
     }
     Arena *a = arena_new();
-    word += strncmp(word, "--", 2) ? 0 : 2;
+    word += begins_with(word, "--") ? 2 : 0;
     for (int k = 0; k < N_KEYS; k++) {
         const char *path = key_table[k].path;
         config_section_name(path, name);

@@ -25,10 +25,9 @@ SourcePos config_where(const Config *cfg, const char *path) {
 const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
                                const char *name) {
     SourcePos at = config_where(cfg, path);
-    const char *slash = at.file && at.line ? strrchr(at.file, '/') : NULL;
-    if (name[0] == '/' || !slash) return name;
-    const char *dir = arena_strndup(mem, at.file, (size_t)(slash - at.file));
-    const char *beside = path_join(mem, dir[0] ? dir : "/", name);
+    bool in_folder = at.file && at.line && strchr(at.file, '/');
+    if (name[0] == '/' || !in_folder) return name;
+    const char *beside = path_join(mem, path_folder(mem, at.file), name);
     return file_exists(beside) ? beside : name;
 }
 

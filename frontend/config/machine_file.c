@@ -179,8 +179,8 @@ static int choice_of(const YamlNode *map, const char *key, const char *const *na
                      int n) {
     const YamlNode *v = need(map, key);
     need_kind(v, NODE_TEXT, key);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(v->text, name[i])) return i;
+    int i = name_index(v->text, name, n);
+    if (i >= 0) return i;
     fail_at(EXIT_CONFIG, v->at, NULL, "%s is one of %s to %s, not %.40s", key, name[0],
             name[n - 1], v->text);
 }

@@ -121,7 +121,7 @@ static bool has_short(CommandId command) {
 }
 
 static bool is_option(const Reader *x, const char *word) {
-    if (!strncmp(word, "--", 2)) return isalpha((unsigned char)word[2]);
+    if (begins_with(word, "--")) return isalpha((unsigned char)word[2]);
     return word[0] == '-' && isalpha((unsigned char)word[1]) && has_short(x->o->command);
 }
 
@@ -246,7 +246,7 @@ static bool is_bool_key(const char *path) {
  * file: "--profile conf.yaml". */
 static void read_key(Reader *x, const char *path, const char *value) {
     const char *next = x->at < x->argc ? x->argv[x->at] : NULL;
-    bool taken = !value && next && strncmp(next, "--", 2) && !is_backslash(next);
+    bool taken = !value && next && !begins_with(next, "--") && !is_backslash(next);
     if (taken && is_bool_key(path) && strpbrk(next, "./")) taken = false;
     if (taken) value = next, x->at++;
     add_flag(x, path, value);
@@ -270,7 +270,7 @@ static void read_option(Reader *x, const char *word) {
         read_row(x, r, other ? name : option_next_name(&at, first), value);
         return;
     }
-    if (!(x->command->flags & COMMAND_KEYS) || strncmp(word, "--", 2) ||
+    if (!(x->command->flags & COMMAND_KEYS) || !begins_with(word, "--") ||
         is_like_option(x, name + 2))
         unknown(x, name);
     read_key(x, key_of_word(x->o->mem, name + 2), value);

@@ -101,7 +101,7 @@ static int anchor_add(Builder *b, const yaml_char_t *name, YamlNode *node, bool 
 
 static bool tag_is_core(const char *tag, const char *const *names) {
     static const char prefix[] = "tag:yaml.org,2002:";
-    if (strncmp(tag, prefix, sizeof prefix - 1)) return false;
+    if (!begins_with(tag, prefix)) return false;
     for (; *names; names++) {
         if (!strcmp(tag + sizeof prefix - 1, *names)) return true;
     }
@@ -316,10 +316,7 @@ const YamlNode *yaml_get(const YamlNode *map, const char *key) {
 bool yaml_is_null(const YamlNode *node) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     if (node->kind != NODE_TEXT || node->quoted) return false;
-    for (int i = 0; i < ARRAY_LEN(nulls); i++) {
-        if (!strcmp(node->text, nulls[i])) return true;
-    }
-    return false;
+    return is_one_of(node->text, nulls, ARRAY_LEN(nulls));
 }
 
 bool yaml_utf8_valid(const char *s) {

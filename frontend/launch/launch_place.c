@@ -28,7 +28,7 @@ static Host parse_line(char *line, SourcePos at, int slots) {
         fail_at(EXIT_CONFIG, at, "write NAME slots=N, where N is the ranks it may get",
                 "'%.100s' cannot be the name of a host", name);
     for (char *w; name && (w = strtok_r(NULL, " \t\r", &save));) {
-        if (strncmp(w, "slots=", 6))
+        if (!begins_with(w, "slots="))
             fail_at(EXIT_CONFIG, at, "write NAME slots=N",
                     "'%.100s' is not understood after a host's name", w);
         slots = parse_slots(w + 6, at);

@@ -79,7 +79,7 @@ static bool any_set(char **env, const char *first, const char *second) {
 /* The user's own STATOR_* go along, by name; ours with their values. */
 static void add_environment(Planner *l, int threads, int columns, char **env) {
     for (; *env; env++)
-        if (!strncmp(*env, "STATOR_", 7) && !is_variable(*env, "STATOR_THREADS") &&
+        if (begins_with(*env, "STATOR_") && !is_variable(*env, "STATOR_THREADS") &&
             !is_variable(*env, LAUNCH_ENV) && !is_variable(*env, LAUNCH_COLUMNS_ENV))
             ADD(l, "-x", arena_strndup(l->mem, *env, strcspn(*env, "=")));
     ADD(l, "-x", arena_printf(l->mem, "STATOR_THREADS=%d", threads), "-x",

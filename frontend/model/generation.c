@@ -134,10 +134,7 @@ static bool changes_nothing(const Json *v) {
     if (v->kind == JSON_BOOL) return !json_bool(v);
     if (v->kind == JSON_ARRAY || v->kind == JSON_OBJECT) return !v->first;
     if (v->kind == JSON_STRING) return false;
-    double x = json_f64(v);
-    for (int i = 0; i < ARRAY_LEN(one); i++)
-        if (!strcmp(v->key, one[i])) return x == 1;
-    return x == 0;
+    return json_f64(v) == (is_one_of(v->key, one, ARRAY_LEN(one)) ? 1 : 0);
 }
 
 /* Does a config.json of before generation_config.json have it for generation? */
@@ -157,9 +154,7 @@ static bool is_of_old_folders(const char *key) {
                                       "forced_bos_token_id",
                                       "forced_eos_token_id",
                                       "exponential_decay_length_penalty"};
-    for (int i = 0; i < ARRAY_LEN(old); i++)
-        if (!strcmp(key, old[i])) return true;
-    return false;
+    return is_one_of(key, old, ARRAY_LEN(old));
 }
 
 const char *generation_file(Arena *mem, const char *dir) {
@@ -171,11 +166,7 @@ static bool has_place(const char *key) {
     static const char *const known[] = {"eos_token_id",         "bos_token_id",
                                         "pad_token_id",         "_from_model_config",
                                         "transformers_version", "use_cache"};
-    for (int i = 0; i < CHOICES; i++)
-        if (!strcmp(key, name[i])) return true;
-    for (int i = 0; i < ARRAY_LEN(known); i++)
-        if (!strcmp(key, known[i])) return true;
-    return false;
+    return is_one_of(key, name, CHOICES) || is_one_of(key, known, ARRAY_LEN(known));
 }
 
 const char *generation_left_out(Arena *mem, const char *dir, int n,

@@ -17,9 +17,8 @@ static void list_names(const char *const *names, int n, char *text, size_t size)
 
 int model_hf_name(const Json *v, const char *const *names, int n) {
     const char *s = json_string(v);
-    for (int i = 0; i < n; i++) {
-        if (!strcmp(s, names[i])) return i;
-    }
+    int i = name_index(s, names, n);
+    if (i >= 0) return i;
     char all[400];
     list_names(names, n, all, sizeof all);
     const char *near = nearest_name(s, names, n);

@@ -136,10 +136,8 @@ static bool describes_model(const char *path) {
                                        MODEL "use_flash_attention",
                                        MODEL "batch_size",
                                        MODEL "checkpoint_name_or_path"};
-    if (strncmp(path, MODEL, strlen(MODEL)) != 0) return !strcmp(path, "model.arch.type");
-    for (int i = 0; i < ARRAY_LEN(uses); i++)
-        if (!strcmp(path, uses[i])) return false;
-    return true;
+    if (!begins_with(path, MODEL)) return !strcmp(path, "model.arch.type");
+    return !is_one_of(path, uses, ARRAY_LEN(uses));
 }
 
 bool model_keys_given(const Config *cfg) {

@@ -72,7 +72,7 @@ static void read_newest(Arena *mem, Source *s) {
 static bool is_checkpoint(Arena *mem, const char *dir) {
     char *whole = realpath(dir, NULL);
     const char *name = whole ? strrchr(whole, '/') + 1 : "";
-    size_t digits = !strncmp(name, "step_", 5) ? strspn(name + 5, "0123456789") : 0;
+    size_t digits = begins_with(name, "step_") ? strspn(name + 5, "0123456789") : 0;
     bool named = digits >= 8 && !name[5 + digits];
     free(whole);
     return has(mem, dir, CKPT_MANIFEST) ||

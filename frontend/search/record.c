@@ -128,7 +128,7 @@ static bool read_file(Record *r) {
     Catch caught;
     char sum[HASH + 1];
     const char *text = file_read(r->mem, r->path, MOST_BYTES, &n, EXIT_CONFIG);
-    if (strncmp(text, MARK, strlen(MARK)) != 0)
+    if (!begins_with(text, MARK))
         fail(EXIT_CONFIG,
              "%s is no record of a search, and stays as it is\n    hint: the "
              "name of a file that does not exist yet",

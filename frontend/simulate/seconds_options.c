@@ -10,7 +10,7 @@ typedef struct Range {
 } Range;
 
 static bool read_place(const char **at, bool *host, int *n) {
-    *host = !strncmp(*at, "host", 4);
+    *host = begins_with(*at, "host");
     if (*host) *at += 4;
     if (**at < '0' || **at > '9') return false;
     char *end;

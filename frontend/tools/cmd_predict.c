@@ -42,7 +42,7 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
         int k = key_find(path);
         if (k < 0) continue;
         const char *key = key_table[k].path;
-        bool ok = !strncmp(key, "context.", 8);
+        bool ok = begins_with(key, "context.");
         ok |= is_one_of(key, used, ARRAY_LEN(used));
         ok |= is_named(o, s) && is_one_of(key, finds, ARRAY_LEN(finds));
         ok |= !s->module && is_one_of(key, words, ARRAY_LEN(words));
@@ -267,7 +267,7 @@ static const Config *load_config(Arena *mem, const Options *o, const Source *s) 
     if (s->config && !l.named) take_choices(mem, l.cfg, s->config);
     take_lengths(o, l.cfg);
     for (int i = 0; i < l.cfg->n_notes; i++)
-        if (!strncmp(l.cfg->notes[i], "command line", 12))
+        if (begins_with(l.cfg->notes[i], "command line"))
             fprintf(stderr, "note: %s\n", l.cfg->notes[i]);
     return l.cfg;
 }

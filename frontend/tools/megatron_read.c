@@ -109,7 +109,7 @@ static int words_of_launcher(int n, char **word) {
 /* ---- all ---- */
 
 static _Noreturn void unknown_flag(Arena *mem, const char *word, size_t n) {
-    if (!strncmp(word, "moe-", 4) || !strncmp(word, "moe_", 4))
+    if (begins_with(word, "moe-") || begins_with(word, "moe_"))
         fail(EXIT_CONFIG, "--%.*s asks for what is not there: mixtures of experts",
              (int)MIN(n, 100), word);
     const char *names[MEGATRON_FLAGS];
@@ -134,7 +134,7 @@ static void refuse_backslash(const char *word) {
 
 static int read_flag(Megatron *m, int n, char **word) {
     refuse_backslash(word[0]);
-    if (strncmp(word[0], "--", 2) || !word[0][2])
+    if (!begins_with(word[0], "--") || !word[0][2])
         fail(EXIT_CONFIG,
              "'%.100s' is no flag of Megatron-LM: --name, and its words behind it",
              word[0]);
@@ -148,7 +148,7 @@ static int read_flag(Megatron *m, int n, char **word) {
         value = NEW(m->mem, char *);
         value[values++] = word[0] + 2 + length + 1;
     } else {
-        while (taken < n && strncmp(word[taken], "--", 2)) {
+        while (taken < n && !begins_with(word[taken], "--")) {
             refuse_backslash(word[taken++]);
             values++;
         }

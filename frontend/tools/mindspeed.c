@@ -351,7 +351,7 @@ MindSpeed *mindspeed_read(Megatron *m, const char *path) {
     s->said = NEW_ARRAY(m->mem, bool, ARRAY_LEN(rows));
     find_leaves(s, root);
     for (int i = 0; i < s->n; i++) {
-        s->has_llm |= !strncmp(s->leaf[i].path, LLM_CONFIG, strlen(LLM_CONFIG));
+        s->has_llm |= begins_with(s->leaf[i].path, LLM_CONFIG);
         take_leaf(s, &s->leaf[i]);
     }
     return s;

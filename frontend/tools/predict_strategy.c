@@ -23,9 +23,7 @@ static const char *const keys[] = {PC "data_parallel",
                                    ZERO "parallel_optimizer_threshold"};
 
 bool predict_strategy_key(const char *key) {
-    for (int i = 0; i < ARRAY_LEN(keys); i++)
-        if (!strcmp(key, keys[i])) return true;
-    return false;
+    return is_one_of(key, keys, ARRAY_LEN(keys));
 }
 
 /* The flags that are about the strategy, as a configuration of their own: what the file of

@@ -20,7 +20,7 @@ static void look_at_config(void *context) {
 
 static void say_notes(const Train *t, int first) {
     for (int i = first; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
-        if (first || !strncmp(t->job.cfg->notes[i], "command line", 12))
+        if (first || begins_with(t->job.cfg->notes[i], "command line"))
             fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
 }
 

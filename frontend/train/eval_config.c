@@ -10,10 +10,6 @@
 #define LOADER "train_dataset.data_loader."
 #define OWN    "eval_dataset.data_loader."
 
-static bool begins(const char *s, const char *with) {
-    return !strncmp(s, with, strlen(with));
-}
-
 /* Does it say how other data, of this type, become samples? */
 static bool reads_data(const char *key, const char *type) {
     static const char *const any[] = {LOADER "seq_length", LOADER "tokenizer_type",
@@ -37,10 +33,11 @@ static bool is_data_path(const char *key) {
  * data are, and nothing that writes to this machine or needs other ranks. */
 static bool is_taken(const char *key, bool data, const char *type) {
     if (!strcmp(key, LOADER "data_cache_path")) return false;
-    if (begins(key, LOADER)) return data || reads_data(key, type);
-    if (begins(key, OWN)) return data;
+    if (begins_with(key, LOADER)) return data || reads_data(key, type);
+    if (begins_with(key, OWN)) return data;
     if (!strcmp(key, "parallel_config.noop_layers")) return true; /* in num_layers */
-    return begins(key, "train_dataset.") || begins(key, "model.model_config.") ||
+    return begins_with(key, "train_dataset.") ||
+           begins_with(key, "model.model_config.") ||
            !strcmp(key, "runner_config.batch_size") || !strcmp(key, "seed");
 }
 

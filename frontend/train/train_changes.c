@@ -78,7 +78,7 @@ static bool names_data(const char *path) {
         "train_dataset.data_loader.eod", "train_dataset.data_loader.shuffle",
         "train_dataset.prefetch_size",   "train_dataset.data_loader.num_samples",
         "train_dataset.drop_remainder",  "train_dataset.data_loader.eod_mask_loss"};
-    return !strncmp(path, "train_dataset.", 14) && !is_one_of(path, but, ARRAY_LEN(but));
+    return begins_with(path, "train_dataset.") && !is_one_of(path, but, ARRAY_LEN(but));
 }
 
 /* Or does it make other batches of them? */

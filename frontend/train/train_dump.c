@@ -34,7 +34,7 @@ static void check_names(Arena *mem, const Func *f) {
         for (int i = 0; i < map.n; i++) {
             const char *name = f->ret[k]->name, *dot = strchr(name, '.');
             if (!dot || strcmp(dot + 1, map.t[i].name)) continue;
-            if (!strncmp(name, "grad.", 5) || !strncmp(name, "final.", 6))
+            if (begins_with(name, "grad.") || begins_with(name, "final."))
                 fail(EXIT_CONFIG,
                      "dump: the result %%%s of @%s has the name of what is written of "
                      "parameter %s: give it another one",

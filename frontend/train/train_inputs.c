@@ -39,9 +39,8 @@ bool train_key_counts(const Key *key) {
         "runner_config.max_skipped_steps", "runner_config.hang_seconds",
         "runner_config.on_hang",           "train_dataset.data_loader.data_cache_path",
         "runner_config.eval_interval",     "runner_config.eval_iters"};
-    bool counts = key->kind != KIND_Tree && key->cat != CAT_NO_EFFECT, named = false;
-    for (int i = 0; i < ARRAY_LEN(parts); i++)
-        named |= !strncmp(key->path, parts[i], strlen(parts[i]));
-    for (int i = 0; i < ARRAY_LEN(but); i++) counts &= strcmp(key->path, but[i]) != 0;
-    return counts && named;
+    bool named = false;
+    for (int i = 0; i < ARRAY_LEN(parts); i++) named |= begins_with(key->path, parts[i]);
+    return named && key->kind != KIND_Tree && key->cat != CAT_NO_EFFECT &&
+           !is_one_of(key->path, but, ARRAY_LEN(but));
 }

@@ -33,8 +33,8 @@ void train_say_notes(const Train *t, int first) {
  * was started elsewhere, is not in. */
 static void check_own_folder(const Config *cfg, const char *path) {
     Arena *mem = cfg->state->mem;
-    const char *name = strrchr(path, '/'), *folder = path_folder(mem, path);
-    if (strcmp(name ? name + 1 : path, RUN_CONFIG) || config_by_flag(cfg, "output_dir") ||
+    const char *folder = path_folder(mem, path);
+    if (strcmp(path_name(path), RUN_CONFIG) || config_by_flag(cfg, "output_dir") ||
         !file_exists(path_join(mem, folder, RUN_METRICS)) ||
         same_folder(folder, cfg->output_dir[0] ? cfg->output_dir : "."))
         return;

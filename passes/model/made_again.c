@@ -28,7 +28,7 @@ const char *made_again_next(const char *word) {
 }
 
 static bool word_is(const char *word, const char *text) {
-    return word_length(word) == strlen(text) && !strncmp(word, text, strlen(text));
+    return word_length(word) == strlen(text) && begins_with(word, text);
 }
 
 static bool is_name(const char *word) {

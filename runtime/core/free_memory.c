@@ -68,7 +68,7 @@ static bool find_group(const char *root, const Version *v, char *path, size_t si
     FILE *f = fopen(name, "re");
     while (f && !found && fgets(line, sizeof line, f)) {
         const char *colon = strchr(line, ':');
-        if (!colon || strncmp(colon, v->line, strlen(v->line))) continue;
+        if (!colon || !begins_with(colon, v->line)) continue;
         const char *group = colon + strlen(v->line);
         int n = snprintf(path, size, "%.*s", (int)strcspn(group, "\n"), group);
         found = n < (int)size && path[0] == '/';

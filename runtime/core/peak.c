@@ -232,7 +232,7 @@ const char *cpu_model(Arena *mem) {
     FILE *f = fopen("/proc/cpuinfo", "r");
     while (f && fgets(line, sizeof line, f)) {
         const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) || !colon) continue;
+        if (!begins_with(line, "model name") || !colon) continue;
         colon += strspn(colon, ": \t");
         found = arena_strndup(mem, colon, strcspn(colon, "\n"));
         break;

@@ -15,10 +15,9 @@ static const DataReader *const readers[] = {&data_text, &data_indexed, &data_ten
 
 static const DataReader *reader_named(const char *type) {
     const char *names[ARRAY_LEN(readers)];
-    for (int i = 0; i < ARRAY_LEN(readers); i++) {
-        names[i] = readers[i]->type;
-        if (!strcmp(names[i], type)) return readers[i];
-    }
+    for (int i = 0; i < ARRAY_LEN(readers); i++) names[i] = readers[i]->type;
+    int i = name_index(type, names, ARRAY_LEN(readers));
+    if (i >= 0) return readers[i];
     const char *near = nearest_name(type, names, ARRAY_LEN(readers));
     fail(EXIT_CONFIG,
          "data of type '%s' is not known%s%s%s; there are TextFile (text), "

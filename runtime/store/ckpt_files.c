@@ -186,7 +186,7 @@ void ckpt_name(int64_t step, char name[CKPT_NAME_BYTES]) {
 static bool parse_name(const char *name, CkptEntry *e) {
     char canonical[CKPT_NAME_BYTES];
     size_t n = strlen(name);
-    if (n >= sizeof e->name || strncmp(name, "step_", 5)) return false;
+    if (n >= sizeof e->name || !begins_with(name, "step_")) return false;
     memcpy(e->name, name, n + 1);
     e->tmp = ends_with(name, ".tmp");
     size_t end = n - (ends_with(name, CKPT_OLD_TMP) ? strlen(CKPT_OLD_TMP)
