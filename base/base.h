@@ -278,6 +278,7 @@ void file_check_written(const char *path);
  * Returns 0 or an errno value; on an error the file is as long as it was. */
 int file_append(const char *path, const void *bytes, size_t n);
 bool file_exists(const char *path);
+bool folder_has(Arena *a, const char *folder, const char *file);
 /* Where what is at the path may be kept beside it: the first of "path.why-1", -2, ... that is not
  * there. Fails with `code` where 9,999 are. */
 char *file_aside(Arena *a, const char *path, const char *why, int code);

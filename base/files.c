@@ -223,6 +223,10 @@ char *path_join(Arena *a, const char *dir, const char *name) {
     return arena_printf(a, "%s%s%s", dir, slash, name);
 }
 
+bool folder_has(Arena *a, const char *folder, const char *file) {
+    return file_exists(path_join(a, folder, file));
+}
+
 const char *path_folder(Arena *a, const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return ".";

@@ -271,7 +271,7 @@ static const char *folder_is_no_file(Arena *mem, const char *path) {
     const char *own = path_join(mem, path, RUN_CONFIG);
     if (file_exists(own))
         return arena_printf(mem, "a folder; its configuration is %s", own);
-    if (file_exists(path_join(mem, path, "config.json")))
+    if (folder_has(mem, path, "config.json"))
         return "a folder of a model: --init_from takes it, beside a configuration";
     return "a folder, not a file";
 }

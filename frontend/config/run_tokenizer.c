@@ -48,11 +48,11 @@ static const char *json_in(Arena *mem, const char *dir) {
 TokenizerSpec tokenizer_of_folder(Arena *mem, const char *dir) {
     /* Of a folder above only where it is known to be of the same run. */
     const char *found = json_in(mem, dir), *at = dir;
-    bool checkpoint = file_exists(path_join(mem, at, CKPT_MANIFEST));
+    bool checkpoint = folder_has(mem, at, CKPT_MANIFEST);
     for (int up = 0; up < 2 && !found; up++) {
-        if (file_exists(path_join(mem, at, RUN_CONFIG))) break; /* a run's own folder */
+        if (folder_has(mem, at, RUN_CONFIG)) break; /* a run's own folder */
         at = path_join(mem, at, "..");
-        if ((up == 0 && checkpoint) || file_exists(path_join(mem, at, RUN_CONFIG)))
+        if ((up == 0 && checkpoint) || folder_has(mem, at, RUN_CONFIG))
             found = json_in(mem, at);
     }
     if (found) return (TokenizerSpec){.tokenizer_file = found};

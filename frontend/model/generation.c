@@ -158,8 +158,7 @@ static bool is_of_old_folders(const char *key) {
 }
 
 const char *generation_file(Arena *mem, const char *dir) {
-    return file_exists(path_join(mem, dir, GENERATION_FILE)) ? GENERATION_FILE
-                                                             : "config.json";
+    return folder_has(mem, dir, GENERATION_FILE) ? GENERATION_FILE : "config.json";
 }
 
 static bool has_place(const char *key) {

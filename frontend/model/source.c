@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static bool has(Arena *mem, const char *dir, const char *name) {
-    return file_exists(path_join(mem, dir, name));
-}
-
 /* The model and the kind of tokens, as the state in the manifest tells them. */
 static void read_state(Arena *mem, Source *s, const char *folder, const Manifest *m) {
     const char *name = path_join(mem, folder, CKPT_MANIFEST);
@@ -75,8 +71,9 @@ static bool is_checkpoint(Arena *mem, const char *dir) {
     size_t digits = begins_with(name, "step_") ? strspn(name + 5, "0123456789") : 0;
     bool named = digits >= 8 && !name[5 + digits];
     free(whole);
-    return has(mem, dir, CKPT_MANIFEST) ||
-           (named && !has(mem, dir, "config.json") && !has(mem, dir, RUN_CONFIG));
+    return folder_has(mem, dir, CKPT_MANIFEST) ||
+           (named && !folder_has(mem, dir, "config.json") &&
+            !folder_has(mem, dir, RUN_CONFIG));
 }
 
 /* What a folder is; false: nothing known. */
@@ -90,7 +87,7 @@ static bool find_kind(Arena *mem, const char *dir, Source *s) {
     } else if ((of_run = run_checkpoints(mem, dir))) {
         s->kind = SOURCE_CHECKPOINTS;
         s->path = of_run;
-    } else if (has(mem, dir, "config.json")) {
+    } else if (folder_has(mem, dir, "config.json")) {
         s->kind = SOURCE_HF;
     } else {
         return false;
@@ -143,7 +140,7 @@ static const char *config_of_dir(Arena *mem, const char *dir, const Source *s) {
 
 static void find_of_dir(Arena *mem, const char *dir, Source *s) {
     if (!find_kind(mem, dir, s)) {
-        if (has(mem, dir, RUN_CONFIG)) {
+        if (folder_has(mem, dir, RUN_CONFIG)) {
             config_load(mem, path_join(mem, dir, RUN_CONFIG), 0, NULL); /* readable? */
             const char *where = run_where_named(mem, dir);
             fail(EXIT_CHECKPOINT, "the run %s has no checkpoint%s%s", dir,

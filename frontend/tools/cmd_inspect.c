@@ -8,10 +8,6 @@
 #include "runtime/store/ckpt_files.h"
 #include <errno.h>
 
-static bool has(Arena *mem, const char *dir, const char *name) {
-    return file_exists(path_join(mem, dir, name));
-}
-
 static int checkpoints_in(Arena *mem, const char *folder) {
     CkptEntry *e;
     int n = 0;
@@ -42,7 +38,7 @@ static void inspect_run(Arena *mem, const char *folder) {
     int n = named && !same_folder(named, own) ? 3 : 2;
     printf("%s: run folder with", folder);
     for (int i = 0; i < ARRAY_LEN(names); i++)
-        if (has(mem, folder, names[i])) printf(" %s", names[i]);
+        if (folder_has(mem, folder, names[i])) printf(" %s", names[i]);
     putchar('\n');
     const char *plan = path_join(mem, folder, "plan.json");
     if (file_exists(plan)) json_read(mem, plan, 64u << 20, EXIT_DATA);
@@ -59,19 +55,21 @@ static void inspect_run(Arena *mem, const char *folder) {
 }
 
 static bool inspect_folder(Arena *mem, const char *path) {
-    bool weights = has(mem, path, "model.safetensors.index.json") ||
-                   has(mem, path, "model.safetensors") ||
-                   has(mem, path, "pytorch_model.bin.index.json") ||
-                   has(mem, path, "pytorch_model.bin");
-    bool tokenizer = has(mem, path, "tokenizer.json") || has(mem, path, "vocab.json");
-    if (has(mem, path, CKPT_MANIFEST)) {
+    bool weights = folder_has(mem, path, "model.safetensors.index.json") ||
+                   folder_has(mem, path, "model.safetensors") ||
+                   folder_has(mem, path, "pytorch_model.bin.index.json") ||
+                   folder_has(mem, path, "pytorch_model.bin");
+    bool tokenizer =
+        folder_has(mem, path, "tokenizer.json") || folder_has(mem, path, "vocab.json");
+    if (folder_has(mem, path, CKPT_MANIFEST)) {
         inspect_checkpoint(mem, path);
-    } else if (has(mem, path, RUN_METRICS) ||
+    } else if (folder_has(mem, path, RUN_METRICS) ||
                dir_exists(path_join(mem, path, RUN_CHECKPOINTS))) {
         inspect_run(mem, path);
     } else if (checkpoints_in(mem, path)) {
         inspect_checkpoints(mem, path);
-    } else if (has(mem, path, "layout.json") || has(mem, path, "optimizer.safetensors")) {
+    } else if (folder_has(mem, path, "layout.json") ||
+               folder_has(mem, path, "optimizer.safetensors")) {
         inspect_checkpoint(mem, path); /* which misses its manifest */
     } else {
         if (weights) inspect_safetensors(mem, path);

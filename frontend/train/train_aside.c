@@ -199,7 +199,7 @@ void aside_move_others(Train *t) {
     if (comm_rank() != 0) return;
     if (!goes_on_here(t)) {
         bool any = count_checkpoints(t, t->ckpt_dir, -1) > 0;
-        bool was_run = file_exists(path_join(t->mem, t->run_dir, RUN_CONFIG));
+        bool was_run = folder_has(t->mem, t->run_dir, RUN_CONFIG);
         if (any || !t->loaded) move_all(t, any);
         if (was_run && !t->job.tokenizer) {
             move_tokenizer(t, t->run_dir);

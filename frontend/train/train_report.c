@@ -188,7 +188,7 @@ static const char *begun_from(const Train *t) {
 /* A run that trains nothing says nothing new of the model that its folder has. */
 void report_keep(const Train *t) {
     bool known = t->step >= t->steps && t->saved_step == t->step &&
-                 file_exists(path_join(t->mem, t->run_dir, RUN_CONFIG));
+                 folder_has(t->mem, t->run_dir, RUN_CONFIG);
     if (comm_rank() != 0 || known) return;
     keep_module(t);
     Text config = text_new(t->mem);

@@ -317,7 +317,7 @@ static bool load_latest(Train *t, const char *dir, char **state) {
 static void load_named(Train *t, const char *path, char **state) {
     bool root = comm_rank() == 0;
     path = comm_broadcast_text(t->mem, root ? ckpt_of_latest(t->mem, path) : path);
-    bool one = root && file_exists(path_join(t->mem, path, CKPT_MANIFEST));
+    bool one = root && folder_has(t->mem, path, CKPT_MANIFEST);
     if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
         t->loaded = path;
@@ -374,8 +374,8 @@ static void keep_to_own(Train *t) {
 
 /* A run that goes on from a checkpoint elsewhere begins a new folder. */
 static void begin_folder(Train *t) {
-    bool anew = comm_rank() == 0 && t->named &&
-                !file_exists(path_join(t->mem, t->run_dir, RUN_METRICS));
+    bool anew =
+        comm_rank() == 0 && t->named && !folder_has(t->mem, t->run_dir, RUN_METRICS);
     if (comm_max_i64(anew)) t->began_step = t->step;
 }
 

@@ -35,7 +35,7 @@ static void check_own_folder(const Config *cfg, const char *path) {
     Arena *mem = cfg->state->mem;
     const char *folder = path_folder(mem, path);
     if (strcmp(path_name(path), RUN_CONFIG) || config_by_flag(cfg, "output_dir") ||
-        !file_exists(path_join(mem, folder, RUN_METRICS)) ||
+        !folder_has(mem, folder, RUN_METRICS) ||
         same_folder(folder, cfg->output_dir[0] ? cfg->output_dir : "."))
         return;
     config_refuse(

@@ -23,8 +23,7 @@ static Names names_in(Arena *mem, const char *dir) {
                                         "added_tokens.json"};
     Names k = {0};
     for (int i = 0; i < ARRAY_LEN(fixed); i++)
-        if (file_exists(path_join(mem, dir, fixed[i])))
-            PUSH(mem, k.of, k.n, k.cap, fixed[i]);
+        if (folder_has(mem, dir, fixed[i])) PUSH(mem, k.of, k.n, k.cap, fixed[i]);
     DIR *d = opendir(path_join(mem, dir, TEMPLATES));
     if (!d) return k;
     int before = k.n;

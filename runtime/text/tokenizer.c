@@ -338,8 +338,7 @@ const char *const *tokenizer_files_in(Arena *mem, const char *dir, int *n) {
     const char *const *along = along_names(mem, dir, &nalong), **name = NULL;
     *n = 0;
     for (int i = 0; i < ARRAY_LEN(own_files); i++)
-        if (file_exists(path_join(mem, dir, own_files[i])))
-            PUSH(mem, name, *n, cap, own_files[i]);
+        if (folder_has(mem, dir, own_files[i])) PUSH(mem, name, *n, cap, own_files[i]);
     for (int i = 0; i < nalong; i++) PUSH(mem, name, *n, cap, along[i]);
     return name;
 }
