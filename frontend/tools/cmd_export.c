@@ -1,6 +1,7 @@
 /* cmd_export.c - the command export: a strategy as flags of Megatron-LM. */
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
+#include "frontend/plan/recompute_auto.h"
 #include "frontend/tools/megatron_export.h"
 
 int cmd_export(int argc, char **argv) {
@@ -11,6 +12,7 @@ int cmd_export(int argc, char **argv) {
              "stator export needs a configuration: stator export CONFIG.yaml");
     Config *cfg = config_load(o->mem, o->word[0], o->nflags, o->flag);
     Job *j = job_to_plan(o->mem, cfg);
+    recompute_choose(j);
     PassOptions passes = strategy_pass_options(cfg);
     job_module(j, &passes);
     MegatronExport e = megatron_export(o->mem, j, &passes);

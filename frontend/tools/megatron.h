@@ -37,6 +37,7 @@ typedef struct Megatron {
     const char *program; /* pretrain_gpt.py, or a YAML file; "" */
     bool file;           /* it is a YAML file */
     int64_t ranks;       /* of the launcher's words; 0: they do not say */
+    const char *unread;  /* words of a launcher that are no number; NULL: none */
     struct {
         bool given;
         char **word;

@@ -6,6 +6,7 @@
 #include "frontend/tools/megatron_parts.h"
 
 #define REMAKE "recompute_config."
+#define ZERO   "parallel.parallel_optimizer_config."
 
 typedef struct Export {
     Arena *mem;
@@ -47,11 +48,27 @@ static void add_note(Export *e, const char *key, const char *fmt, ...) {
 
 /* ---- ranks ---- */
 
+/* Sums of products over ranks, and rows of the vocabulary. */
+static void note_split(Export *e) {
+    enum { DIVISIBLE = 128 }; /* --make-vocab-size-divisible-by where it is not given */
+    const Config *cfg = e->j->cfg;
+    const int64_t rows = e->j->shape.vocab_rows;
+    if (cfg->model_compute_dtype != FLOAT_32 && cfg->model_allreduce_activations_in_fp32)
+        add_note(e, MODEL "allreduce_activations_in_fp32",
+                 "Megatron-LM adds what these ranks made in 16 bits");
+    if (rows % (DIVISIBLE * e->s->tensor))
+        add_note(e, PART "model_parallel",
+                 "here the vocabulary has %lld rows; Megatron-LM fills it up to a "
+                 "multiple of --make-vocab-size-divisible-by times that",
+                 (long long)rows);
+}
+
 static void add_tensor(Export *e) {
     const Strategy *s = e->s;
-    if (s->tensor == 1) return;
     FLAG(tensor_model_parallel_size, "%lld", (long long)s->tensor);
+    if (s->tensor == 1) return;
     if (s->sequence_parallel) SWITCH(sequence_parallel);
+    note_split(e);
     if (!s->vocab_parallel)
         add_note(e, PART "vocab_emb_dp",
                  "Megatron-LM always splits embedding and head over these ranks");
@@ -62,8 +79,8 @@ static void add_context(Export *e) {
     const char *algo = config_value(e->j->cfg, e->mem, PART "context_parallel_algo");
     const bool hybrid = s->ring > 1 && s->ring < s->context;
     const long long inner = (long long)(s->context / s->ring);
-    if (s->context == 1) return;
     FLAG(context_parallel_size, "%lld", (long long)s->context);
+    if (s->context == 1) return;
     FLAG(cp_comm_type, "%s", hybrid ? "a2a+p2p" : s->ring > 1 ? "p2p" : "a2a");
     if (hybrid)
         FLAG(hierarchical_context_parallel_sizes, "%lld %lld", inner, (long long)s->ring);
@@ -126,7 +143,8 @@ static void add_layout(Export *e) {
 static void add_layers(Export *e) {
     const Strategy *s = e->s;
     const StageLayers *l = &s->layers;
-    const bool ends = (l->has_first || l->has_last) && !l->noop.n;
+    const bool empty = (l->has_first && !l->first) || (l->has_last && !l->last);
+    const bool ends = (l->has_first || l->has_last) && !l->noop.n && !empty;
     if (l->noop.n)
         add_note(e, PART "noop_layers", "--num-layers is %lld, of layers that exist",
                  (long long)e->j->spec.layers);
@@ -144,9 +162,9 @@ static void add_layers(Export *e) {
 
 static void add_stages(Export *e) {
     const Strategy *s = e->s;
+    FLAG(pipeline_model_parallel_size, "%lld", (long long)s->stages);
     if (s->stages == 1) return;
     const PipeSchedule *p = e->o->schedule;
-    FLAG(pipeline_model_parallel_size, "%lld", (long long)s->stages);
     if (strcmp(s->schedule, "1f1b") != 0) {
         add_note(e, "parallel.pipeline_config.pipeline_scheduler",
                  "Megatron-LM has 1f1b alone; a search that keeps to it has this key "
@@ -158,16 +176,35 @@ static void add_stages(Export *e) {
 
 /* ---- states of the optimizer ---- */
 
+static bool is_adam(OptimizerType type) {
+    return type != OPTIMIZER_SGD && type != OPTIMIZER_MOMENTUM;
+}
+
+/* Levels 2 and 3, which Megatron-LM has without stages. */
+static void add_fsdp(Export *e) {
+    static const char key[] = ZERO "optimizer_level";
+    if (e->s->stages > 1) {
+        add_note(e, key,
+                 "with stages Megatron-LM splits the state of the optimizer alone, "
+                 "level1");
+        return;
+    }
+    SWITCH(use_megatron_fsdp);
+    FLAG(data_parallel_sharding_strategy, "%s", megatron_shards[e->s->zero_level][0]);
+    FLAG(ckpt_format, "fsdp_dtensor");
+    add_note(e, key,
+             "Megatron-LM's FSDP wants CUDA_DEVICE_MAX_CONNECTIONS above 1; in core 0.12 "
+             "it is --use-custom-fsdp");
+}
+
 static void add_optimizer_shard(Export *e) {
     const Strategy *s = e->s;
     const bool overlaps = s->overlap != OVERLAP_OFF && s->data * s->context > 1;
-    const char *level =
-        megatron_shards[s->zero_level][0]; /* row 0 is for none of the four */
     if (s->zero_level > 0) SWITCH(use_distributed_optimizer);
-    if (s->zero_level > 1) {
-        SWITCH(use_megatron_fsdp);
-        FLAG(data_parallel_sharding_strategy, "%s", level);
-    }
+    if (s->zero_level > 1) add_fsdp(e);
+    if (s->zero_level > 0 && !is_adam(e->j->cfg->optimizer_type))
+        add_note(e, "optimizer.type",
+                 "Megatron-LM's distributed optimizer is for Adam alone");
     if (s->zero_level > 0 && s->groups > 1)
         FLAG(num_distributed_optimizer_instances, "%lld", (long long)s->groups);
     if (overlaps) SWITCH(overlap_grad_reduce);
@@ -198,24 +235,47 @@ static void add_selected(Export *e, bool beside) {
                  "--recompute-granularity is full, or selective of attention");
 }
 
+/* What auto has chosen; NULL: something else than the first layers of each chunk. */
+static const char *chosen_layers(const Export *e) {
+    const char *text = e->s->remake ? e->s->remake : "0:full";
+    size_t digits = strspn(text, "0123456789");
+    bool count = digits && !strcmp(text + digits, ":full");
+    return count ? arena_strndup(e->mem, text, digits) : NULL;
+}
+
+/* Of each chunk: "0", "3"; NULL: of each another number. */
+static const char *same_layers(const Export *e) {
+    const TextList *all = &e->j->cfg->recompute_config_recompute;
+    if (e->s->remake_auto) return chosen_layers(e);
+    if (!config_switch(all)) return "0";
+    for (int i = 1; i < all->n; i++)
+        if (strcmp(all->items[i], all->items[0]) != 0) return NULL;
+    return all->items[0];
+}
+
 static void add_recompute(Export *e) {
     const Config *cfg = e->j->cfg;
-    const TextList *all = &cfg->recompute_config_recompute;
-    const int on = config_switch(all);
-    bool same = on < 0 && !e->s->remake_auto, none = on == 0;
-    for (int i = 0; same && i < all->n; i++) same = !strcmp(all->items[i], all->items[0]);
-    if (same && !strcmp(all->items[0], "0")) same = false, none = true;
-    if (on > 0) {
+    const char *layers = same_layers(e);
+    bool whole = config_switch(&cfg->recompute_config_recompute) > 0 ||
+                 (e->s->remake_auto && !strcmp(e->s->remake, "full"));
+    bool none = !whole && layers && !strcmp(layers, "0");
+    bool uniform = cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM;
+    if (whole)
         add_full(e, "uniform", "1");
-    } else if (same) {
-        bool uniform = cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM;
-        add_full(e, uniform ? "uniform" : "block", all->items[0]);
-    } else if (!none) {
-        add_note(e, REMAKE "recompute", "--recompute-num-layers is one number for all");
-    }
-    if (on <= 0) add_selected(e, !none);
-    if (cfg->recompute_config_recompute_slice_activation && e->s->tensor > 1)
+    else if (layers && !none)
+        add_full(e, uniform ? "uniform" : "block", layers);
+    else if (!none)
+        add_note(e, REMAKE "recompute",
+                 "%s is made again; --recompute-num-layers is one number for all",
+                 e->s->remake);
+    if (!whole && !e->s->remake_auto) add_selected(e, !none);
+    if (!e->s->slice_kept) return;
+    if ((whole || (layers && !none)) && !e->s->sequence_parallel)
         SWITCH(distribute_saved_activations);
+    else
+        add_note(e, REMAKE "recompute_slice_activation",
+                 "Megatron-LM has it with full recomputation and without "
+                 "sequence_parallel alone");
 }
 
 /* ---- what is left ---- */

@@ -33,6 +33,9 @@ static MegatronSizes sizes_of(const Megatron *m, int64_t ranks) {
                        .pp = DEGREE(m, pipeline_model_parallel_size),
                        .cp = DEGREE(m, context_parallel_size)};
     int64_t of_one = times_capped(times_capped(s.tp, s.pp), s.cp);
+    if (!ranks && m->unread)
+        fail(EXIT_CONFIG, "%s: write the ranks as -n RANKS before the command",
+             m->unread);
     NEED(m, micro_batch_size);
     if (!ranks) ranks = m->ranks;
     if (!ranks)

@@ -6,14 +6,12 @@
 
 /* ---- the launcher ---- */
 
-static int64_t count_of(const char *name, const char *text) {
+/* 0: it is no number of ranks. */
+static int64_t count_of(const char *text) {
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
-    if (errno || end == text || *end || n < 1 || n > 1 << 20)
-        fail(EXIT_CONFIG, "%.60s %.60s: write the ranks as -n RANKS before the command",
-             name, text);
-    return n;
+    return errno || end == text || *end || n < 1 || n > 1 << 20 ? 0 : n;
 }
 
 /* What the words of launchers say; 0: nothing. */
@@ -36,9 +34,9 @@ static const struct {
                      {"N", offsetof(Launcher, nodes)}};
 
 /* -n 8, -n8, --ntasks 8 and --ntasks=8 */
-static void read_launcher_flag(Arena *mem, Launcher *l, const char *word,
+static void read_launcher_flag(Megatron *m, Launcher *l, const char *word,
                                const char *next) {
-    char *name = arena_strdup(mem, word + strspn(word, "-"));
+    char *name = arena_strdup(m->mem, word + strspn(word, "-"));
     const char *value = next;
     if (strchr(name, '=')) {
         value = word + strcspn(word, "=") + 1;
@@ -49,10 +47,14 @@ static void read_launcher_flag(Arena *mem, Launcher *l, const char *word,
     }
     for (char *p = name; *p; p++)
         if (*p == '-') *p = '_';
-    for (int i = 0; i < ARRAY_LEN(launcher_flag); i++)
-        if (!strcmp(name, launcher_flag[i].name))
-            *(int64_t *)((char *)l + launcher_flag[i].field) =
-                count_of(arena_strndup(mem, word, strcspn(word, "=")), value);
+    for (int i = 0; i < ARRAY_LEN(launcher_flag); i++) {
+        if (strcmp(name, launcher_flag[i].name) != 0) continue;
+        int64_t n = count_of(value);
+        *(int64_t *)((char *)l + launcher_flag[i].field) = n;
+        if (!n)
+            m->unread =
+                arena_printf(m->mem, "%.*s %.60s", (int)strcspn(word, "="), word, value);
+    }
 }
 
 /* 0: they do not say. srun's --ntasks-per-node is a limit where --ntasks is given, and each of its
@@ -65,20 +67,28 @@ static int64_t ranks_of(const Launcher *l) {
     return times_capped(l->per_host, l->hosts ? l->hosts : MAX(tasks, 1));
 }
 
-/* A letter alone is of a launcher, where it is not of one of the others. */
+/* Letters alone say it behind these programs, and not behind others. Open MPI's -N, which is of a
+ * host, is left to -n RANKS. */
 static void read_launcher(Megatron *m, int n, char **word) {
-    static const char *const launchers[] = {"srun", "mpirun", "mpiexec", "orterun"};
-    static const char *const others[] = {"nice", "ionice", "numactl", "taskset"};
-    bool letters = true;
+    static const char *const launchers[] = {"srun",    "mpirun",  "mpiexec",
+                                            "orterun", "prterun", "mpiexec.hydra"};
+    static const char *const others[] = {
+        "nice",   "ionice",  "numactl", "taskset",  "conda",  "micromamba", "mamba",
+        "sudo",   "ssh",     "nsys",    "env",      "bash",   "sh",         "time",
+        "python", "python3", "timeout", "torchrun", "stdbuf", "perf",       "ncu"};
     Launcher l = {0};
+    const char *launcher = "";
     for (int i = 0; i < n; i++) {
-        const char *name = path_name(word[i]);
-        letters |= is_one_of(name, launchers, ARRAY_LEN(launchers));
-        letters &= !is_one_of(name, others, ARRAY_LEN(others));
-        if (word[i][0] == '-' && (letters || word[i][1] == '-'))
-            read_launcher_flag(m->mem, &l, word[i], i + 1 < n ? word[i + 1] : "");
+        const char *name = path_name(word[i]), *before = i ? word[i - 1] : "";
+        bool value = before[0] == '-' && before[1] != '-'; /* srun -J nice */
+        if (is_one_of(name, launchers, ARRAY_LEN(launchers))) launcher = name;
+        if (!value && is_one_of(name, others, ARRAY_LEN(others))) launcher = "";
+        bool srun = !strcmp(launcher, "srun"), letter = word[i][1] != '-';
+        bool per_host = word[i][0] == '-' && word[i][1] == 'N' && !srun;
+        if (word[i][0] == '-' && !per_host && (!letter || launcher[0]))
+            read_launcher_flag(m, &l, word[i], i + 1 < n ? word[i + 1] : "");
     }
-    m->ranks = ranks_of(&l);
+    m->ranks = m->unread ? 0 : ranks_of(&l);
 }
 
 /* Scripts of Megatron-LM and MindSpeed that train something else. */

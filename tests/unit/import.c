@@ -28,7 +28,7 @@ TEST(products_that_are_split_are_summed_in_their_type) {
         const char *words;
         bool narrow;
     } of[] = {{"--tensor-model-parallel-size 2", false},
-              {"--bf16", false},
+              {"--bf16", true},
               {"--bf16 --tensor-model-parallel-size 2", true},
               {"--fp16 --tensor-model-parallel-size 2 --fp32-residual-connection", true}};
     for (int i = 0; i < ARRAY_LEN(of); i++) {
@@ -281,7 +281,13 @@ TEST(launchers) {
               {"srun -N 4 torchrun --nnodes 2 --nproc_per_node=4 a.py", 8},
               {"nice -n 10 torchrun --nproc_per_node 8 a.py", 8},
               {"srun -n 4 numactl -N 1 python a.py", 4},
-              {"jsrun -n 3 a.py", 3},
+              {"jsrun -n 2 -a 4 a.py", 0},
+              {"conda run -n 4 python a.py", 0},
+              {"srun -n 8 conda run -n myenv python a.py", 8},
+              {"srun -J nice -n 8 a.py", 8},
+              {"mpirun -N 4 --host a,b a.py", 0},
+              {"sudo -n torchrun --nproc_per_node 2 a.py", 2},
+              {"torchrun --nproc_per_node gpu a.py", 0},
               {"python a.py", 0},
               {"", 0}};
     for (int i = 0; i < ARRAY_LEN(of); i++) {
