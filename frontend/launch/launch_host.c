@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "frontend/launch/launch_parts.h"
 #include "runtime/comm/comm.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -41,13 +42,13 @@ static int cores_of_process(int first, int n, cpu_set_t *part) {
 
 int this_host_cores(void) {
     cpu_set_t none;
-    return cores_of_process(0, 0, &none);
+    return MIN(cores_of_process(0, 0, &none), rt_quota_cores());
 }
 
 void this_host_bind(int first, int n) {
     cpu_set_t part;
-    cores_of_process(first, n, &part);
-    if (CPU_COUNT(&part)) sched_setaffinity(0, sizeof part, &part);
+    bool limited = cores_of_process(first, n, &part) > rt_quota_cores();
+    if (CPU_COUNT(&part) && !limited) sched_setaffinity(0, sizeof part, &part);
 }
 
 /* Open MPI's ranks on one host copy from each other's memory, unless the container's

@@ -19,7 +19,7 @@ typedef struct LaunchOptions {
 
 /* This machine, as far as it decides how ranks are started. */
 typedef struct ThisHost {
-    int cores;         /* physical ones that this process may use */
+    int cores;         /* this_host_cores */
     int nodes;         /* of the batch system's allocation; 1: none */
     const char *tasks; /* of each, as Slurm writes them: "4(x2),1"; NULL: not known */
     bool root;
@@ -31,9 +31,10 @@ typedef struct ThisHost {
     const char *self;        /* this program */
 } ThisHost;
 ThisHost this_host(Arena *mem);
-/* Physical cores that this process may use, numbered from 0. */
+/* Physical cores that this process may use, numbered from 0; no more than its CPU quota. */
 int this_host_cores(void);
-/* This process may use n of them from now on, `first` and those behind it. */
+/* This process may use n of them from now on, `first` and those behind it. With a quota that is
+ * less than the cores it may still use all: others with one would be on the same first cores. */
 void this_host_bind(int first, int n);
 /* Processes that the kernel has killed for lack of memory since it started; -1: unknown.
  */

@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
 #include "frontend/config/run_tokenizer.h"
+#include "runtime/core/rt.h"
 #include "runtime/core/stop_signal.h"
 #include "runtime/data/preprocess.h"
 #include "runtime/run/metrics.h"
@@ -190,7 +191,7 @@ static void publish(const Run *r) {
 static int run_all(Run *r, const Tokenizer *t) {
     const Work *o = r->o;
     int workers = (int)o->workers;
-    if (!workers) workers = (int)MIN(MAX(sysconf(_SC_NPROCESSORS_ONLN), 1), 64);
+    if (!workers) workers = MIN(rt_cores(), 64);
     for (int k = 0; k < o->nkey; k++) {
         char *prefix =
             arena_printf(o->mem, "%s_%s_document", o->output_prefix, o->key[k]);

@@ -244,8 +244,7 @@ static void say_memory(const Train *t) {
 
 /* Ranks that share cores reach the peak by turns. */
 static double share_of_core(const Train *t) {
-    double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
-    return MIN(1.0, cores / (double)(comm_local_size() * t->threads));
+    return MIN(1.0, comm_cores() / (double)(comm_local_size() * t->threads));
 }
 
 /* A hundredth of the steps that are left, on threads of a modest speed: a short run does not wait

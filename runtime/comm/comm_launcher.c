@@ -1,6 +1,7 @@
 /* comm_launcher.c - see comm_launcher.h. */
 #define _GNU_SOURCE /* program_invocation_short_name */
 #include "runtime/comm/comm_launcher.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ static void send_segments_at_once(void) {
  * the user says counts more. */
 static void yield_when_crowded(void) {
     int64_t ranks = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-    if (ranks > sysconf(_SC_NPROCESSORS_ONLN))
+    if (ranks > MIN(sysconf(_SC_NPROCESSORS_ONLN), rt_quota_cores()))
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 

@@ -68,8 +68,8 @@ static void end_from_watch(int code) {
     _exit(code);
 }
 
-/* The cores that the processes of this host may use, each counted once; does any belong to
- * two? */
+/* The cores that the processes of this host may use, each counted once, and no more than the
+ * least quota; does any belong to two? */
 static int shared_cores(bool *overlap) {
     cpu_set_t mine, all;
     if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
@@ -79,8 +79,10 @@ static int shared_cores(bool *overlap) {
         }
     }
     CALL(MPI_Allreduce, &mine, &all, sizeof all, MPI_BYTE, MPI_BOR, local);
-    int mine_n = MAX(1, CPU_COUNT(&mine)), sum, cores = MAX(1, CPU_COUNT(&all));
+    int mine_n = MAX(1, CPU_COUNT(&mine)), sum, quota = rt_quota_cores(), least;
     CALL(MPI_Allreduce, &mine_n, &sum, 1, MPI_INT, MPI_SUM, local);
+    CALL(MPI_Allreduce, &quota, &least, 1, MPI_INT, MPI_MIN, local);
+    int cores = MIN(MAX(1, CPU_COUNT(&all)), least);
     *overlap = sum > cores;
     return cores;
 }

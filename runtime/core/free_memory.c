@@ -1,5 +1,6 @@
 /* free_memory.c - see free_memory.h. */
 #include "runtime/core/free_memory.h"
+#include "runtime/core/cgroup.h"
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -8,12 +9,8 @@ enum { PATH_BYTES = 2048, LINE_BYTES = 4096 };
 
 /* The number in a file of one line; `otherwise` where there is none, as for "max". */
 static uint64_t read_number(const char *dir, const char *name, uint64_t otherwise) {
-    char path[PATH_BYTES], line[64] = "", *end;
-    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = n < (int)sizeof path ? fopen(path, "re") : NULL;
-    if (!f) return otherwise;
-    if (!fgets(line, sizeof line, f)) line[0] = 0;
-    fclose(f);
+    char line[64], *end;
+    if (!cgroup_line(dir, name, line, sizeof line)) return otherwise;
     errno = 0;
     unsigned long long v = strtoull(line, &end, 10);
     return end == line || errno || line[0] == '-' ? otherwise : v;
@@ -42,43 +39,29 @@ static uint64_t machine_bytes(const char *root) {
 
 /* Names of the two versions. */
 typedef struct Version {
-    const char *line;     /* of /proc/self/cgroup, after the number */
-    const char *mount[2]; /* where it may be mounted */
+    Cgroup of;
     const char *limit, *usage, *inactive;
 } Version;
 
 static const Version versions[] = {
-    {":memory:",
-     {"/sys/fs/cgroup/memory", NULL},
+    {{"memory", {"/sys/fs/cgroup/memory", NULL}},
      "memory.limit_in_bytes",
      "memory.usage_in_bytes",
      "total_inactive_file"},
-    {"::",
-     {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"},
+    {{"", {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}},
      "memory.max",
      "memory.current",
      "inactive_file"},
 };
 
-/* The cgroup of this process, into path; false: it is in none. */
-static bool find_group(const char *root, const Version *v, char *path, size_t size) {
-    char name[PATH_BYTES], line[LINE_BYTES];
-    bool found = false;
-    snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(name, "re");
-    while (f && !found && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (!colon || !begins_with(colon, v->line)) continue;
-        const char *group = colon + strlen(v->line);
-        int n = snprintf(path, size, "%.*s", (int)strcspn(group, "\n"), group);
-        found = n < (int)size && path[0] == '/';
-    }
-    if (f) fclose(f);
-    return found;
-}
+typedef struct Search {
+    const Version *v;
+    FreeMemory *least;
+} Search;
 
-static void take_level(FreeMemory *least, const Version *v, const char *dir,
-                       const char *group) {
+static void take_level(void *context, const char *dir, const char *group) {
+    const Version *v = ((Search *)context)->v;
+    FreeMemory *least = ((Search *)context)->least;
     char stat[PATH_BYTES];
     uint64_t limit = read_number(dir, v->limit, UINT64_MAX);
     uint64_t used = read_number(dir, v->usage, 0);
@@ -89,29 +72,14 @@ static void take_level(FreeMemory *least, const Version *v, const char *dir,
     uint64_t left = limit - MIN(limit, used);
     if (left >= least->bytes) return;
     least->bytes = left;
-    snprintf(least->of, sizeof least->of, "cgroup %.300s (limit %.1f MB) leaves",
-             *group ? group : "/", (double)limit / 1e6);
-}
-
-/* From the group up to the mount; a container may show the groups above its own as "/". */
-static void take_groups(FreeMemory *least, const char *root, const Version *v) {
-    char group[PATH_BYTES / 2], dir[PATH_BYTES];
-    for (int i = 0; i < ARRAY_LEN(v->mount) && v->mount[i]; i++) {
-        if (!find_group(root, v, group, sizeof group)) return;
-        if (!strcmp(group, "/")) group[0] = 0;
-        for (bool more = true; more;) {
-            int n = snprintf(dir, sizeof dir, "%s%s%s", root, v->mount[i], group);
-            if (n < (int)sizeof dir) take_level(least, v, dir, group);
-            char *slash = strrchr(group, '/');
-            more = slash != NULL;
-            if (slash) *slash = 0;
-        }
-    }
+    snprintf(least->of, sizeof least->of, "cgroup %.300s (limit %.1f MB) leaves", group,
+             (double)limit / 1e6);
 }
 
 FreeMemory memory_left(const char *root) {
     FreeMemory left = {.bytes = machine_bytes(root), .of = "this machine has free"};
-    for (int i = 0; i < ARRAY_LEN(versions); i++) take_groups(&left, root, &versions[i]);
+    for (int i = 0; i < ARRAY_LEN(versions); i++)
+        cgroup_walk(root, &versions[i].of, take_level, &(Search){&versions[i], &left});
     return left;
 }
 

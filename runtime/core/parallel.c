@@ -1,6 +1,7 @@
 /* parallel.c - the thread pool of generated code: libgomp's, shared with oneDNN. */
 #define _GNU_SOURCE
 #include "base/base.h"
+#include "runtime/core/cgroup.h"
 #include "runtime/core/rt.h"
 #include <omp.h>
 #include <pthread.h>
@@ -32,8 +33,14 @@ static const cpu_set_t *started_on(void) {
     return &process_mask;
 }
 
+int rt_quota_cores(void) {
+    static int cores;
+    if (!cores) cores = cgroup_cores("");
+    return cores;
+}
+
 int rt_cores(void) {
-    return MAX(1, CPU_COUNT(started_on()));
+    return MIN(MAX(1, CPU_COUNT(started_on())), rt_quota_cores());
 }
 
 void rt_unbind_thread(void) {
@@ -91,11 +98,13 @@ static int default_threads(void) {
 }
 
 /* Each thread on a core of its own: two on one core wait for each other at every barrier,
- * a time slice each. STATOR_BIND=off leaves them to the system. Returns how many there are. */
+ * a time slice each. STATOR_BIND=off leaves them to the system, and so does a quota: others
+ * that have one too would be bound to the same first cores. Returns how many there are. */
 static int bind_threads(int threads) {
     int team = 0;
     const char *off = getenv("STATOR_BIND");
     bool bind = threads > 1 && threads <= rt_cores() && !shares_cores &&
+                CPU_COUNT(started_on()) <= rt_quota_cores() &&
                 !(off && !strcmp(off, "off"));
 #pragma omp parallel num_threads(threads)
     {
@@ -179,11 +188,14 @@ void rt_set_threads(int threads) {
 
 bool rt_bind_warning(char *out, size_t size) {
     int threads = rt_threads(), cores = rt_cores();
+    bool quota = cores == rt_quota_cores();
     if (threads <= cores) return false;
-    snprintf(out, size,
-             "%d threads share %d core%s of this process: they will wait for each other; "
-             "use %d, or give the process more cores",
-             threads, cores, cores == 1 ? "" : "s", cores);
+    snprintf(
+        out, size,
+        "%d threads share %d core%s of this process%s: they will wait for each other; "
+        "use %d, or give the process more cores",
+        threads, cores, cores == 1 ? "" : "s",
+        quota ? " (by the CPU quota of its cgroup)" : "", cores);
     return true;
 }
 

@@ -40,8 +40,8 @@ int64_t rt_collective_bytes(int64_t n);
  * STATOR_THREADS when that is set (EXIT_CONFIG when it is no number of threads), else
  * OMP_NUM_THREADS, else the share of rt_share_host or the cores that this process may
  * use. Two or more are bound, each to a core of its own, when there are enough cores that
- * no other rank runs on (unless STATOR_BIND=off). More than 32 a core or than OpenMP gives
- * fail with EXIT_CONFIG, more than the system gives with EXIT_MEMORY. Call it from the main thread, outside of
+ * no other rank runs on (unless STATOR_BIND=off, or a quota is less than the cores). More than 32
+ * a core or than OpenMP gives fail with EXIT_CONFIG, more than the system gives with EXIT_MEMORY. Call it from the main thread, outside of
  * rt_parallel. */
 void rt_set_threads(int threads);
 /* The same number, of which none is started yet: for what only asks how many there are. Fails
@@ -59,8 +59,11 @@ enum { RT_THREADS_MOST = 4096 };
 void rt_share_host(int threads, bool same_cores);
 /* For other threads that a bound one starts (they inherit its core): all cores again. */
 void rt_unbind_thread(void);
-/* Cores in this process's affinity mask, at least 1. */
+/* Cores in this process's affinity mask, or those that the CPU quota of its cgroup is worth where
+ * they are fewer; at least 1. */
 int rt_cores(void);
+/* By the quota alone; INT_MAX: there is none. */
+int rt_quota_cores(void);
 /* True, and a sentence in `out`, when there are more threads than cores to run them. */
 bool rt_bind_warning(char *out, size_t size);
 

@@ -1,6 +1,9 @@
-/* Tests of the memory that is left: what cgroups and the machine say, below a folder. */
+/* Tests of the memory and the cores that are left: what cgroups and the machine say, below a
+ * folder. */
 #include "runtime/core/free_memory.h"
 #include "driven.h"
+#include "runtime/core/cgroup.h"
+#include <limits.h>
 
 static void put(const char *name, const char *text) {
     const char *path = in_temp(name);
@@ -28,7 +31,8 @@ TEST(the_machine_alone) {
 
 TEST(version_1) {
     put("proc/meminfo", "MemAvailable: 8000000 kB\n");
-    put("proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/no\n4:memory:/a/b\n0::/\n");
+    put("proc/self/cgroup",
+        "9:name=systemd:/x\n4:cpu,memoryx:/no\n4:memory:/a/b\n0::/\n");
     put("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
     put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000000\n");
     put("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "600000\n");
@@ -67,4 +71,48 @@ TEST(files_that_say_nothing) {
     expect_room(UINT64_MAX, "this machine");
     put("sys/fs/cgroup/memory.max", "99999999999999999999999\n");
     expect_room(UINT64_MAX, "this machine");
+}
+
+/* ---- cores ---- */
+
+static void expect_cores(int cores) {
+    EXPECT_INT(cgroup_cores(temp_dir()), cores);
+}
+
+TEST(no_quota) {
+    expect_cores(INT_MAX);
+    put("proc/self/cgroup", "3:cpu,cpuacct:/a\n0::/b\n");
+    put("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "-1\n");
+    put("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
+    put("sys/fs/cgroup/b/cpu.max", "max 100000\n");
+    expect_cores(INT_MAX);
+    put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n"); /* and no period */
+    expect_cores(INT_MAX);
+}
+
+TEST(quotas_of_version_1) {
+    static const char *const lists[] = {"cpu", "cpu,cpuacct", "cpuacct,cpu"};
+    static const char *const mounts[] = {"cpu", "cpu,cpuacct"};
+    for (int i = 0; i < ARRAY_LEN(lists); i++) {
+        const char *dir = arena_printf(mem(), "sys/fs/cgroup/%s/a%d", mounts[i % 2], i);
+        put("proc/self/cgroup",
+            arena_printf(mem(), "5:cpuset:/no\n3:%s:/a%d/b\n", lists[i], i));
+        put(path_join(mem(), dir, "cpu.cfs_period_us"), "50000\n");
+        put(path_join(mem(), dir, "cpu.cfs_quota_us"), "399999\n");
+        expect_cores(7);
+        put(path_join(mem(), dir, "b/cpu.cfs_period_us"), "100000\n");
+        put(path_join(mem(), dir, "b/cpu.cfs_quota_us"), "50000\n");
+        expect_cores(1);
+    }
+}
+
+TEST(quotas_of_version_2) {
+    put("proc/self/cgroup", "0::/slice/job\n");
+    put("sys/fs/cgroup/slice/cpu.max", "300000 100000\n");
+    put("sys/fs/cgroup/slice/job/cpu.max", "450000 100000\n");
+    expect_cores(3);
+    put("sys/fs/cgroup/slice/job/cpu.max", "250000 100000\n");
+    expect_cores(2);
+    put("sys/fs/cgroup/unified/cpu.max", "10000 100000\n");
+    expect_cores(1);
 }

@@ -1,12 +1,16 @@
 /* parallel.c - the split of rt_parallel, pieces of rt_parallel_balanced, their threads, and the
  * measured peak. */
 #define _GNU_SOURCE
+#include "../mem.h"
 #include "../test.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
+#include <errno.h>
+#include <limits.h>
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -207,6 +211,30 @@ TEST(more_threads_than_cores) {
     EXPECT(rt_threads() == 1 && !rt_bind_warning(text, sizeof text));
 }
 
+/* A quota of the mount's own group, over whatever cgroups there are. */
+static void limit_to(const char *v1, const char *v2) {
+    const char *dir = path_join(mem(), temp_dir(), "cgroup");
+    EXPECT(dir_make(path_join(mem(), dir, "cpu")) == 0);
+    write_text(path_join(mem(), dir, "cpu/cpu.cfs_quota_us"), v1);
+    write_text(path_join(mem(), dir, "cpu/cpu.cfs_period_us"), "100000");
+    write_text(path_join(mem(), dir, "cpu.max"), v2);
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount(dir, "/sys/fs/cgroup", NULL, MS_BIND, NULL))
+        test_skip("no right to mount (%s)", strerror(errno));
+}
+
+TEST(threads_of_a_quota) {
+    char text[256] = "";
+    limit_to("190000", "190000 100000");
+    EXPECT_INT(rt_cores(), 1);
+    rt_set_threads(0);
+    EXPECT(rt_threads() == 1 && !rt_bind_warning(text, sizeof text));
+    setenv("STATOR_THREADS", "2", 1); /* counts more */
+    rt_set_threads(0);
+    EXPECT(rt_threads() == 2 && rt_bind_warning(text, sizeof text));
+    EXPECT_PART(text, "2 threads share 1 core of this process (by the CPU quota");
+}
+
 typedef struct Cores {
     int cores[64], cpu[64];
 } Cores;
@@ -223,7 +251,8 @@ static void note_core(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 TEST(threads_have_a_core_each) {
     Cores seen = {{0}, {0}};
     int threads = MIN(rt_cores(), 64);
-    if (threads < 2) test_skip("one core alone");
+    if (threads < 2 || rt_quota_cores() < INT_MAX)
+        test_skip("one core alone, or a quota, with which nothing is bound");
     rt_set_threads(threads);
     rt_parallel(threads, note_core, &seen);
     for (int i = 0; i < threads; i++) {
