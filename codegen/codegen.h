@@ -56,8 +56,8 @@ const char *program_build_id(void);
 Program *program_make(Arena *mem, const Module *m, const char *passes,
                       const PassOptions *po, const CompileOptions *co);
 /* Fails with EXIT_MEMORY, naming the classes and sizes of the plan, unless it and so many
- * bytes besides are within the limit, of which `limit` says whose it is, and `size` how large
- * (NULL: in MB). */
+ * bytes besides are within the limit, of which `limit` says whose it is (NULL:
+ * context.max_device_memory), and `size` how large (NULL: in MB). */
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
                  const char *limit, const char *size);
 /* Maps and pre-faults the arena, zeroed. `shared` (or NULL) is a program whose arguments

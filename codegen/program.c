@@ -286,8 +286,10 @@ static const char *memory_hint(const Program *p, uint64_t beside_bytes) {
            "(parallel_config.micro_batch_num), more ranks that share it";
 }
 
+static const char more_memory[] = "more memory from the system (machine, cgroup, job)";
+
 /* Of its classes those that the program has. */
-_Noreturn static void refuse_memory(const Program *p, const char *why,
+_Noreturn static void refuse_memory(const Program *p, const char *why, const char *larger,
                                     uint64_t beside_bytes) {
     char sizes[400];
     size_t n = 0;
@@ -297,14 +299,14 @@ _Noreturn static void refuse_memory(const Program *p, const char *why,
         n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s %s %.1f MB", n ? "," : "",
                               memory_class_name[c], (double)p->plan.class_bytes[c] / 1e6);
     }
-    fail(EXIT_MEMORY,
-         "the plan needs %.1f MB, %s:%s\n    hint: %s, or a larger "
-         "context.max_device_memory or limit of the system",
-         (double)p->plan.total_bytes / 1e6, why, sizes, memory_hint(p, beside_bytes));
+    fail(EXIT_MEMORY, "the plan needs %.1f MB, %s:%s\n    hint: %s, or %s",
+         (double)p->plan.total_bytes / 1e6, why, sizes, memory_hint(p, beside_bytes),
+         larger);
 }
 
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
                  const char *limit, const char *size) {
+    const char *of = limit ? limit : "context.max_device_memory,";
     char why[800], beside[100] = "", megabytes[40];
     uint64_t all;
     if (add_size((uint64_t)p->plan.total_bytes, beside_bytes, &all) && all <= limit_bytes)
@@ -313,9 +315,9 @@ void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
         snprintf(beside, sizeof beside, "and the process %.1f MB besides, ",
                  (double)beside_bytes / 1e6);
     snprintf(megabytes, sizeof megabytes, "%.1f MB", (double)limit_bytes / 1e6);
-    snprintf(why, sizeof why, "%smore than %s %s", beside, limit,
-             size ? size : megabytes);
-    refuse_memory(p, why, beside_bytes);
+    snprintf(why, sizeof why, "%smore than %s %s", beside, of, size ? size : megabytes);
+    refuse_memory(p, why, limit ? more_memory : "a larger context.max_device_memory",
+                  beside_bytes);
 }
 
 static bool is_shared(const Program *p, int i, const Program *shared, int *other) {
@@ -378,13 +380,12 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     uint64_t bytes = (uint64_t)p->plan.total_bytes;
     FreeMemory left = memory_left("");
     if (limit_bytes)
-        program_fit(p, memory_resident_bytes(), limit_bytes, "context.max_device_memory,",
-                    p->memory_limit);
+        program_fit(p, memory_resident_bytes(), limit_bytes, NULL, p->memory_limit);
     program_fit(p, 0, left.bytes, left.of, NULL);
     size_t mapped = (size_t)round_up((int64_t)bytes, 4096);
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (arena == MAP_FAILED) refuse_memory(p, strerror(errno), 0);
+    if (arena == MAP_FAILED) refuse_memory(p, strerror(errno), more_memory, 0);
     madvise(arena, mapped, MADV_HUGEPAGE);
     rt_parallel((int64_t)(mapped >> 12), touch, arena);
     p->code->mapped_bytes = MAX(mapped, (size_t)4096);

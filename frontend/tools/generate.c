@@ -99,8 +99,8 @@ static void allocate(Generator *g, uint64_t limit) {
     uint64_t more = (uint64_t)(g->token->plan.total_bytes - shared_bytes(g->token));
     fit_host(g->prompt, more);
     if (limit)
-        program_fit(g->prompt, more + memory_resident_bytes(), limit,
-                    "context.max_device_memory,", g->prompt->memory_limit);
+        program_fit(g->prompt, more + memory_resident_bytes(), limit, NULL,
+                    g->prompt->memory_limit);
     program_allocate(g->prompt, NULL, 0);
     program_allocate(g->token, g->prompt, 0);
 }

@@ -143,7 +143,7 @@ static void allocate(Train *t) {
     if (limit)
         program_fit(t->program,
                     beside - recorded + MAX(t->process_bytes + recorded, stated), limit,
-                    "context.max_device_memory,", config_memory_limit(t->job.cfg));
+                    NULL, config_memory_limit(t->job.cfg));
     uint64_t packed = (uint64_t)(plan_process_bytes(t->job.cfg, t->threads) -
                                  plan_process_bytes(t->job.cfg, 1));
     program_fit(t->program, beside + packed, left.bytes, left.of, NULL);

@@ -325,6 +325,8 @@ TEST(refusals_of_predict) {
     PREDICT(dir, "--prompt_tokens", "1", "--context.max_device_memory", "1KB");
     refused(EXIT_MEMORY, "max_device_memory, 1KB (1.02 kB in steps of 1000)");
     EXPECT_PART(message, "hint: fewer new tokens (--max_new_tokens)");
+    EXPECT_PART(message, ", or a larger context.max_device_memory");
+    EXPECT(!strstr(message, "from the system"));
     EXPECT(strstr(message, " weights ") && !strstr(message, "optimizer"));
     EXPECT(!strstr(message, "gradients") && !strstr(message, "micro_batch_num"));
     PREDICT(dir, "more");
