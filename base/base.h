@@ -144,7 +144,7 @@ Human human(double v, const char *unit);
 /* The user's failures: a message that says what to do, and a documented exit code. */
 enum { EXIT_CONFIG = 2, EXIT_DATA = 3, EXIT_CHECKPOINT = 4, EXIT_MEMORY = 5 };
 enum { EXIT_HUNG = 6 };       /* a rank could not go on, and the others were ended */
-enum { EXIT_NETWORK = 7 };    /* a message between ranks failed */
+enum { EXIT_NETWORK = 7 };    /* a message between ranks failed, or a host is gone */
 enum { EXIT_INTERNAL = 134 }; /* a bug of stator; abort() gives the same, 128 + SIGABRT */
 
 /* A position in an input text. `text` is the whole source (for the quoted line) or NULL;

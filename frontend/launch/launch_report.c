@@ -329,7 +329,7 @@ static int say_mpirun(LaunchReport *r, bool killed, int code) {
                 code);
     if (!signal && !r->lost_host && !r->started && !r->program) return EXIT_CONFIG;
     fprintf(r->out, "  all ranks were ended\n");
-    return code;
+    return r->lost_host ? EXIT_NETWORK : code;
 }
 
 static int end_code(LaunchReport *r, const Failure *f, int status, int64_t oom_kills,

@@ -257,8 +257,9 @@ TEST(a_run_that_two_signals_end_did_not_diverge) {
 TEST(a_host_that_is_gone) {
     hear(FRAME "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : "
                "[[1,0],0] on node here\n  Remote daemon: [[1,0],2] on node c7\n\n" FRAME,
-         10, 1, 0, 0);
+         10, 205, 0, 0); /* mpirun's own code */
     EXPECT_PART(heard, "stator: host c7 is gone");
+    EXPECT_INT(result, EXIT_NETWORK);
 }
 
 TEST(reports_that_are_none_are_shown) {
