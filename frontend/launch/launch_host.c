@@ -98,7 +98,7 @@ ThisHost this_host(Arena *mem) {
     if (n <= 0) fail(EXIT_CONFIG, "cannot read /proc/self/exe: is /proc mounted?");
     return (ThisHost){.cores = this_host_cores(),
                       .nodes = allocation_nodes(),
-                      .tasks = getenv("SLURM_TASKS_PER_NODE"),
+                      .tasks = getenv("SLURM_JOB_ID") ? getenv(SLURM_TASKS) : NULL,
                       .root = geteuid() == 0,
                       .columns = stdout_columns(),
                       .mpi_major = mpi_major(),

@@ -6,6 +6,8 @@
 #define STATOR_LAUNCH_PARTS_H
 #include "base/base.h"
 
+#define SLURM_TASKS "SLURM_TASKS_PER_NODE" /* where mpirun finds the slots of nodes */
+
 typedef struct LaunchOptions {
     int ranks;                         /* 0: not given */
     int threads;                       /* of a rank; 0: not given */
@@ -21,7 +23,7 @@ typedef struct LaunchOptions {
 typedef struct ThisHost {
     int cores;         /* this_host_cores */
     int nodes;         /* of the batch system's allocation; 1: none */
-    const char *tasks; /* of each, as Slurm writes them: "4(x2),1"; NULL: not known */
+    const char *tasks; /* of each, as Slurm writes them: "4(x2),1"; NULL: no Slurm */
     bool root;
     int columns;             /* of the terminal that stdout is; 0: it is none */
     int mpi_major;           /* of Open MPI's mpirun; 0: there is none */
@@ -45,6 +47,7 @@ typedef struct Placement {
     const char **host; /* by rank; NULL: this machine or the batch system's allocation,
                         * as mpirun finds it */
     int slots;         /* of the hosts; where ranks are more, they go round again */
+    const char *tasks; /* SLURM_TASKS for mpirun; NULL: what there is has room */
 } Placement;
 
 /* Seats the ranks of -n, --hostfile or --rank-table. Fails with EXIT_CONFIG. A hostfile
@@ -56,6 +59,7 @@ Placement *placement_make(Arena *mem, const LaunchOptions *o, const ThisHost *m)
 typedef struct LaunchPlan {
     const char **argv; /* NULL ends it */
     int argc;
+    const char *tasks;   /* SLURM_TASKS of its environment; NULL: as it is */
     const char *warning; /* or NULL */
 } LaunchPlan;
 

@@ -1,9 +1,10 @@
 /* launch_place.c - which rank stands on which host. */
 #include "frontend/launch/launch_parts.h"
 #include "frontend/launch/rank_table.h"
+#include <limits.h>
 #include <stdlib.h>
 
-enum { HOSTFILE_MAX_BYTES = 16 << 20 };
+enum { HOSTFILE_MAX_BYTES = 16 << 20, MAX_NODES = 1 << 20 };
 
 /* ---- hostfile ---- */
 
@@ -73,28 +74,37 @@ static int most_of(Arena *mem, const Placement *p) {
     return most;
 }
 
-/* Ranks of the node of an allocation that has the most: mpirun fills the first one before the
- * next, as far as their tasks go; what is left goes round again. */
-static int most_of_nodes(const ThisHost *m, int ranks) {
-    int most = 0, left = ranks, nodes = 0;
-    for (const char *s = m->tasks; s && *s && left;) {
+/* The nodes of an allocation. */
+typedef struct Nodes {
+    int n, least;  /* tasks of the node that has the fewest */
+    int most;      /* ranks of the one that gets the most */
+    int64_t tasks; /* of all */
+} Nodes;
+
+/* mpirun fills the first node before the next, as far as their tasks go; what is left goes round
+ * again. */
+static Nodes nodes_of(const ThisHost *m, int ranks) {
+    Nodes a = {.least = INT_MAX};
+    for (const char *s = m->tasks; s && *s;) {
         int tasks = 0, times = 1, n = 0;
         if (sscanf(s, "%d%n", &tasks, &n) != 1 || tasks < 1) break;
         s += n;
         if (sscanf(s, "(x%d)%n", &times, &n) == 1) s += n;
-        for (; times > 0 && left; times--, nodes++) {
-            most = MAX(most, MIN(tasks, left));
-            left -= MIN(tasks, left);
+        for (; times > 0 && a.n < MAX_NODES; times--, a.n++) {
+            a.most = MAX(a.most, MIN(tasks, (int)MAX(ranks - a.tasks, 0)));
+            a.tasks += tasks;
+            a.least = MIN(a.least, tasks);
         }
         if (*s == ',') s++;
     }
-    int all = MAX(m->nodes, nodes);
-    return left ? MAX(most, (ranks + all - 1) / all) : most;
+    a.n = MAX(m->nodes, a.n);
+    if (ranks > a.tasks) a.most = MAX(a.most, (ranks + a.n - 1) / a.n);
+    return a;
 }
 
 Placement *placement_make(Arena *mem, const LaunchOptions *o, const ThisHost *m) {
     Placement *p = NEW(mem, Placement);
-    *p = (Placement){.ranks = o->ranks, .most = most_of_nodes(m, o->ranks)};
+    *p = (Placement){.ranks = o->ranks};
     if (o->rank_table) {
         const RankTable *t = rank_table_read(mem, o->rank_table);
         if (o->ranks && o->ranks != t->ranks)
@@ -112,6 +122,9 @@ Placement *placement_make(Arena *mem, const LaunchOptions *o, const ThisHost *m)
         p->host = NEW_ARRAY(mem, const char *, (size_t)p->ranks);
         seat_ranks(mem, p, o->hostfile, text, m->cores);
     }
-    if (p->host) p->most = most_of(mem, p);
+    Nodes all = nodes_of(m, p->ranks);
+    p->most = p->host ? most_of(mem, p) : all.most;
+    bool room = p->host ? p->most <= all.least : p->ranks <= all.tasks;
+    if (m->tasks && !room) p->tasks = arena_printf(mem, "%d(x%d)", p->most, all.n);
     return p;
 }

@@ -106,10 +106,10 @@ LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const ThisHost *m,
     ADD(l, "mpirun");
     if (m->root) ADD(l, "--allow-run-as-root");
     ADD(l, "-n", arena_printf(l->mem, "%d", p->ranks));
-    if (p->host)
-        add_hosts(l, p);
-    else if (p->most > m->cores)
-        ADD(l, "--map-by", ":oversubscribe");
+    bool crowded = !p->host && p->most > m->cores;
+    if (p->host) add_hosts(l, p);
+    if (crowded) ADD(l, "--map-by", ":oversubscribe");
+    if (!crowded) l->plan->tasks = p->tasks;
     ADD(l, "--bind-to", "none");
     if (m->no_cma) ADD(l, "--mca", words->no_cma, words->no_cma_value);
     /* A host that does not answer, or asks for a password, is said within seconds, not
@@ -127,6 +127,7 @@ LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const ThisHost *m,
 
 char *shell_line(Arena *mem, const LaunchPlan *plan) {
     Text t = text_new(mem);
+    if (plan->tasks) text_add(&t, SLURM_TASKS "='%s' ", plan->tasks);
     for (int i = 0; i < plan->argc; i++) {
         if (i) text_add(&t, " ");
         text_add_word(&t, plan->argv[i]);

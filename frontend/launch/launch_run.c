@@ -102,6 +102,7 @@ static _Noreturn void become_mpirun(const LaunchPlan *plan, int out, int err,
         int null = open("/dev/null", O_RDONLY);
         if (null >= 0) dup2(null, STDIN_FILENO);
     }
+    if (plan->tasks) setenv(SLURM_TASKS, plan->tasks, 1);
     execvp(plan->argv[0], (char *const *)(uintptr_t)plan->argv);
     dprintf(STDERR_FILENO, "stator: error: cannot run mpirun: %s\n", strerror(errno));
     _exit(EXIT_CONFIG);

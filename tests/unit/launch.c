@@ -90,6 +90,40 @@ TEST(ranks_of_an_allocation_that_is_not_full) {
     }
 }
 
+/* Without room in Slurm's own tasks mpirun would refuse the ranks, however many cores there are;
+ * with oversubscription it refuses none, and knows that they share cores. */
+TEST(tasks_of_slurm_that_are_too_few) {
+    static const struct {
+        const char *tasks, *hosts, *line; /* of hosts: NULL: none */
+        int nodes, ranks;
+    } way[] = {{"1", NULL, "SLURM_TASKS_PER_NODE='2(x1)' mpirun -n 2", 1, 2},
+               {"1(x2)", NULL, "SLURM_TASKS_PER_NODE='3(x2)' mpirun", 2, 5},
+               {"1(x2)", "b slots=2\na slots=2\n", "SLURM_TASKS_PER_NODE='2(x2)' ", 2, 2},
+               {"4,1", "a slots=3\nb slots=1\n", "SLURM_TASKS_PER_NODE='3(x2)' ", 2, 4},
+               {"1(x2)", "b\na\n", "SLURM_TASKS_PER_NODE='8(x2)' ", 2, 9},
+               {"2", NULL, "mpirun -n 2 ", 1, 2},
+               {"4,1", NULL, "mpirun -n 5 ", 2, 5},
+               {"2(x2)", "b slots=2\na slots=2\n", "mpirun -n 4 ", 2, 4},
+               {"1", NULL, "mpirun -n 9 --map-by :oversubscribe ", 1, 9},
+               {NULL, NULL, "mpirun -n 2 ", 1, 2}};
+    char *command[] = {"train"};
+    ThisHost m = eight();
+    for (int i = 0; i < ARRAY_LEN(way); i++) {
+        m.tasks = way[i].tasks;
+        m.nodes = way[i].nodes;
+        const char *hosts = way[i].hosts ? in_temp("hosts") : NULL;
+        if (hosts) write_text(hosts, way[i].hosts);
+        LaunchOptions o = {.ranks = way[i].ranks,
+                           .threads = i % 3,
+                           .hostfile = hosts,
+                           .command = command,
+                           .words = 1};
+        const char *got = shell_line(mem(), plan_of(&o, &m, no_env));
+        if (strncmp(got, way[i].line, strlen(way[i].line)))
+            test_fail(__FILE__, __LINE__, "%s, wanted %s", got, way[i].line);
+    }
+}
+
 TEST(words_for_a_shell) {
     ThisHost m = eight();
     char *command[] = {"it's", "a b", "", "$x"};
