@@ -135,8 +135,8 @@ static int printed(int code) {
 /* launch has a word of its own for it; the other two write nothing. */
 static void refuse_copies(int c) {
     bool harmless = c == COMMAND_launch || c == COMMAND_help || c == COMMAND_completion;
-    if (!harmless && launcher_started_copies())
-        launch_refuse_alone(command_table[c].name, "mpirun");
+    const char *launcher = harmless ? NULL : launcher_of_copies();
+    if (launcher) launch_refuse_alone(command_table[c].name, launcher);
 }
 
 int main(int argc, char **argv) {

@@ -3,6 +3,7 @@
 #include "frontend/config/options.h"
 #include "frontend/launch/launch.h"
 #include "frontend/launch/launch_parts.h"
+#include "runtime/comm/comm_launcher.h"
 #include "runtime/core/rt.h"
 #include <stdlib.h>
 
@@ -54,6 +55,13 @@ static void check_options(const LaunchOptions *o) {
     if (getenv(LAUNCH_ENV) || getenv("OMPI_COMM_WORLD_RANK"))
         fail(EXIT_CONFIG, "this process is already a rank of mpirun; start stator launch "
                           "once, without mpirun");
+    /* of srun --pty only one does anything: the user's shell */
+    int64_t tasks = getenv("SLURM_PTY_PORT") ? 0 : launcher_slurm_tasks();
+    if (tasks > 1)
+        fail(EXIT_CONFIG,
+             "this process is one of %lld tasks of srun; start stator launch once, "
+             "without srun",
+             (long long)tasks);
 }
 
 int cmd_launch(int argc, char **argv) {

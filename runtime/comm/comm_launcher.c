@@ -15,9 +15,8 @@ static int64_t env_number(const char *name, int64_t otherwise) {
     return errno || *end || v < 0 ? otherwise : v;
 }
 
-/* Tasks of the Slurm step that this process is one of; 0: of none. The scripts of sbatch
- * and salloc count as steps with reserved numbers. */
-static int64_t slurm_tasks(void) {
+/* The scripts of sbatch and salloc count as steps with reserved numbers. */
+int64_t launcher_slurm_tasks(void) {
     const int64_t reserved = 0xfffffff0;
     if (!getenv("SLURM_PROCID")) return 0;
     if (env_number("SLURM_STEP_ID", reserved) >= reserved) return 0;
@@ -30,12 +29,14 @@ _Noreturn void launcher_fail(const char *library, int64_t tasks) {
         "%lld processes were started, but they do not see each other: the launcher and "
         "the MPI library of this stator (%s) speak different protocols. With Slurm write "
         "srun --mpi=pmix (srun --mpi=pmi2 where the library is no Open MPI), or mpirun "
-        "inside the allocation; elsewhere use the mpirun or mpiexec of that library",
+        "inside the allocation; elsewhere use the mpirun or mpiexec of that library. For "
+        "a "
+        "run of its own on each task write env -u SLURM_PROCID stator ...",
         (long long)tasks, library);
 }
 
 bool launcher_started(const char *library, int64_t *tasks) {
-    int64_t slurm = slurm_tasks();
+    int64_t slurm = launcher_slurm_tasks();
     if ((*tasks = env_number("OMPI_COMM_WORLD_SIZE", 0))) return true;
     *tasks = slurm;
     if (getenv("PMIX_RANK")) return true;
@@ -45,22 +46,30 @@ bool launcher_started(const char *library, int64_t *tasks) {
     return false;
 }
 
-/* Hydra, which starts the ranks of MPICH and its kin, tells them no name of the program; its
- * child is what it was told to start. */
-static bool is_child_of_hydra(void) {
+bool launcher_slurm_pmi(void) {
+    int64_t slurm = launcher_slurm_tasks();
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK")) return false;
+    return slurm > 1 && getenv("PMI_RANK") && env_number("PMI_SIZE", slurm) == slurm;
+}
+
+/* Did this program start this process itself, and no script that it started? */
+static bool parent_is(const char *program) {
     char path[64], name[32] = "";
     snprintf(path, sizeof path, "/proc/%d/comm", (int)getppid());
     FILE *f = fopen(path, "re");
-    if (f && !fgets(name, sizeof name, f)) name[0] = 0;
+    if (f && fscanf(f, "%31s", name) != 1) name[0] = 0;
     if (f) fclose(f);
-    return !strcmp(name, "hydra_pmi_proxy\n");
+    return !strcmp(name, program);
 }
 
-bool launcher_started_copies(void) {
+/* Hydra, which starts the ranks of MPICH and its kin, tells them no name of the program. */
+const char *launcher_of_copies(void) {
     const char *program = getenv("OMPI_COMMAND");
-    if (env_number("PMI_SIZE", 1) > 1) return is_child_of_hydra();
-    if (!program || env_number("OMPI_COMM_WORLD_SIZE", 1) < 2) return false;
-    return !strcmp(path_name(program), program_invocation_short_name);
+    if (program && env_number("OMPI_COMM_WORLD_SIZE", 1) > 1 &&
+        !strcmp(path_name(program), program_invocation_short_name))
+        return "mpirun";
+    if (env_number("PMI_SIZE", 1) > 1 && parent_is("hydra_pmi_proxy")) return "mpiexec";
+    return launcher_slurm_tasks() > 1 && parent_is("slurmstepd") ? "srun" : NULL;
 }
 
 /* Segments of a collective go to other hosts without an answer of the receiver first (Open

@@ -157,6 +157,20 @@ const char *comm_library(void) {
     return name;
 }
 
+/* Has this MPI the PMI of Slurm? An Open MPI has where there is a component for it; without one
+ * MPI_Init ends the process, with the code of a run that has diverged. */
+static bool speaks_slurm_pmi(void) {
+    static const char *const version[] = {
+        "pmix_s1_major_version", "pmix_s2_major_version", "pmix_cray_major_version"};
+    int provided, index;
+    bool any = !begins_with(comm_library(), "Open MPI");
+    CALL(MPI_T_init_thread, MPI_THREAD_SINGLE, &provided);
+    for (int i = 0; i < ARRAY_LEN(version); i++)
+        any |= MPI_T_cvar_get_index(version[i], &index) == MPI_SUCCESS;
+    CALL(MPI_T_finalize);
+    return any;
+}
+
 void comm_start(void) {
     int64_t tasks;
     int provided;
@@ -164,8 +178,11 @@ void comm_start(void) {
     if (gethostname(comm_world.host, sizeof comm_world.host - 1) != 0) {
         snprintf(comm_world.host, sizeof comm_world.host, "localhost");
     }
-    comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
-    if (!launcher_started(comm_library(), &tasks)) return;
+    if (!launcher_started(comm_library(), &tasks)) {
+        comm_world.local_cores = rt_cores();
+        return;
+    }
+    if (launcher_slurm_pmi() && !speaks_slurm_pmi()) launcher_fail(comm_library(), tasks);
     launcher_set_mpi();
     sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
     sigfillset(&all);

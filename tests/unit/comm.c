@@ -202,6 +202,19 @@ TEST(launcher_of_another_mpi) {
     expect_alone(EXIT_CONFIG, "2 processes were started, but they do not see each other");
 }
 
+/* There MPI_Init would end the process, with a code of its own. */
+TEST(a_pmi_of_srun_that_open_mpi_does_not_speak) {
+    if (system("ompi_info 2>/dev/null | grep -qE 'pmix: (s1|s2|cray)'") == 0)
+        test_skip("this Open MPI speaks PMI-2");
+    setenv("PMI_RANK", "1", 1);
+    setenv("PMI_SIZE", "3", 1);
+    setenv("SLURM_NODELIST", "here", 1);
+    slurm_step("0", "3");
+    EXPECT_PART(mpi_said(), "stator: error: 3 processes were started, but they do not");
+    EXPECT_PART(mpi_said(), "env -u SLURM_PROCID stator");
+    EXPECT(!strstr(mpi_said(), "direct launched"));
+}
+
 /* ---- staging memory ---- */
 
 TEST(staging_does_not_grow_with_the_payload) {
