@@ -263,7 +263,7 @@ TEST(a_command_for_one_process_under_hydra) {
     SAID_EXPECT("cannot open a: ");
     EXPECT(!prctl(PR_GET_NAME, name) && !prctl(PR_SET_NAME, "hydra_pmi_proxy"));
     RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
-    SAID_EXPECT("stator convert does its work in one process: run it without mpirun");
+    SAID_EXPECT("stator convert does its work in one process: run it without mpiexec");
     RUN_EXPECT(0, "help convert");
     setenv("PMI_SIZE", "1", 1);
     RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
