@@ -3,6 +3,7 @@
 #include "frontend/calibrate/calibrate.h"
 #include "passes/cost/message.h"
 #include "runtime/comm/comm.h"
+#include "runtime/core/rt.h"
 
 /* ---- messages between two ranks ---- */
 
@@ -93,11 +94,13 @@ static double notice_of_pair(int other, bool leads, double seconds) {
 }
 
 /* Ranks as many as the cores have room for send each other messages, in pairs; the others, on
- * the same cores, compute. Only where each core has as many ranks, which launch binds then. */
+ * the same cores, compute. Only where each core has as many ranks, which launch binds then (not
+ * where a quota is all that they may use). */
 static void calibrate_notice(Calibration *c) {
     int places = comm_cores() / c->threads, me = comm_rank(), stages = c->ranks, one = 1;
-    bool bound = c->ranks == comm_local_size() && comm_cores() % c->threads == 0 &&
-                 places >= 2 && c->ranks > places && c->ranks % places == 0;
+    bool bound = c->ranks == comm_local_size() && rt_quota_cores() > comm_cores() &&
+                 comm_cores() % c->threads == 0 && places >= 2 && c->ranks > places &&
+                 c->ranks % places == 0;
     if (!bound) return;
     double seconds = c->quick ? 0.02 : 0.5, mine = 0, sum = 0;
     bool paired = me < places / 2 * 2;

@@ -362,17 +362,27 @@ static const Plan *largest(const Plan *p) {
     return most;
 }
 
-int64_t plan_process_bytes(const Config *cfg, int64_t threads) {
-    if (!threads) threads = MAX(cfg->context_threads, 1);
-    int64_t packed = cfg->model_compute_dtype == FLOAT_32 ? threads - 1 : 0;
-    return PLAN_PROCESS_BYTES + packed * PLAN_THREAD_BYTES +
-           (cfg->profile ? PLAN_PROFILE_BYTES : 0);
+int64_t plan_process_bytes(const Config *cfg) {
+    return PLAN_PROCESS_BYTES + (cfg->profile ? PLAN_PROFILE_BYTES : 0);
+}
+
+static int64_t packed_bytes(const Config *cfg, int threads) {
+    return cfg->model_compute_dtype == FLOAT_32 ? threads * (int64_t)PLAN_THREAD_BYTES
+                                                : 0;
+}
+
+int64_t plan_packed_bytes(const Config *cfg, int threads, int64_t plan_bytes) {
+    return MIN(packed_bytes(cfg, threads), plan_bytes);
+}
+
+int64_t plan_room_bytes(const Config *cfg, int threads, int64_t left_bytes) {
+    return MAX(left_bytes - packed_bytes(cfg, threads), left_bytes / 2);
 }
 
 void plan_check_memory(const Plan *all) {
     const Plan *p = largest(all);
     int64_t limit = p->job->cfg->context_max_device_memory;
-    int64_t beside = plan_process_bytes(p->job->cfg, 0) + p->ahead_bytes;
+    int64_t beside = plan_process_bytes(p->job->cfg) + p->ahead_bytes;
     char ranks[64] = "on every rank", fewer[64] = "";
     if (!limit || p->memory.total_bytes <= limit - beside) return;
     if (beside >= limit)

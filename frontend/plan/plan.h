@@ -202,14 +202,17 @@ void plan_json_costs(const Plan *p, Text *out);
  * and the data source keep, and oneDNN within a product of one thread. Measured 10 to 50 MB; more
  * is stated, so that `plan` and `train` compare the same sum with context.max_device_memory. */
 enum { PLAN_PROCESS_BYTES = 52000000 };
-/* What oneDNN's gemm of float32 packs factors into, for each further thread (18 to 22 MB were
- * measured). */
-enum { PLAN_THREAD_BYTES = 24000000 };
 /* What the key profile keeps of ops, unless one step has more. */
 enum { PLAN_PROFILE_BYTES = 26000000 };
-/* All of them that a process of the configuration may have; of so many threads (0: those that
- * context.threads says, else one). */
-int64_t plan_process_bytes(const Config *cfg, int64_t threads);
+/* The former, and the latter where the configuration has the key. */
+int64_t plan_process_bytes(const Config *cfg);
+/* What oneDNN's gemm of float32 packs factors into while it runs, for each thread: 18 to 22 MB were
+ * measured. */
+enum { PLAN_THREAD_BYTES = 24000000 };
+/* That of so many threads beside a plan: factors are in it, so it is no more than that. And the
+ * largest plan that has room in so many bytes with it. */
+int64_t plan_packed_bytes(const Config *cfg, int threads, int64_t plan_bytes);
+int64_t plan_room_bytes(const Config *cfg, int threads, int64_t left_bytes);
 /* 1 without a pipeline. */
 int plan_stage_count(const Plan *p);
 /* On the machine of the plan, which is set: ranks of one host, and the rates of one of them. */

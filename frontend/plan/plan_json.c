@@ -187,8 +187,7 @@ static void add_memory(const Plan *p, Text *s) {
              (long long)p->job->cfg->context_max_device_memory);
     if (p->job->cfg->context_max_device_memory)
         text_add(s, ",\n  \"beside_bytes\": {\"process\": %lld, \"batches_ahead\": %lld}",
-                 (long long)plan_process_bytes(p->job->cfg, 0),
-                 (long long)p->ahead_bytes);
+                 (long long)plan_process_bytes(p->job->cfg), (long long)p->ahead_bytes);
 }
 
 /* ---- tables: a row is a line ---- */

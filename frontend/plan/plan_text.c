@@ -239,7 +239,7 @@ static void add_memory(const Out *o) {
             limit = o->p->job->cfg->context_max_device_memory;
     text_add(o->s, "\nmemory    %s on %s", bytes(o, plan->total_bytes),
              o->p->ranks == 1 ? "the only rank" : "every rank");
-    int64_t process = plan_process_bytes(o->p->job->cfg, 0);
+    int64_t process = plan_process_bytes(o->p->job->cfg);
     int64_t all = plan->total_bytes + process + o->p->ahead_bytes;
     if (limit)
         text_add(o->s, "; %s with the process, %.1f %% of context.max_device_memory %s",
@@ -262,7 +262,7 @@ static void add_beside(const Out *o) {
     if (!cfg->context_max_device_memory) return;
     text_add(
         o->s, "  %-12s %9s besides: libraries, MPI, compiler, data source%s (stated)\n",
-        "process", bytes(o, plan_process_bytes(cfg, 0)), cfg->profile ? ", profile" : "");
+        "process", bytes(o, plan_process_bytes(cfg)), cfg->profile ? ", profile" : "");
     text_add(o->s, "  %-12s %9s besides: read ahead\n", "batches",
              bytes(o, o->p->ahead_bytes));
 }

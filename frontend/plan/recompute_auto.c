@@ -381,7 +381,7 @@ static void note_choice(Search *s) {
         arena_strdup(s->mem, human((double)first, "B").s),
         arena_strdup(
             s->mem,
-            human((double)(plan_process_bytes(j->cfg, 0) + job_ahead_bytes(j)), "B").s),
+            human((double)(plan_process_bytes(j->cfg) + job_ahead_bytes(j)), "B").s),
         s->plans);
 }
 
@@ -392,7 +392,7 @@ static int64_t limit_of(const Job *j) {
             j->cfg, "recompute_config.recompute", NULL, "--context.max_device_memory 8GB",
             "recompute auto makes the plan fit context.max_device_memory, which "
             "is not given");
-    return limit - plan_process_bytes(j->cfg, 0) - job_ahead_bytes(j);
+    return limit - plan_process_bytes(j->cfg) - job_ahead_bytes(j);
 }
 
 void recompute_choose(Job *j) {

@@ -8,7 +8,7 @@ double search_gradient_share(const Search *s) {
 }
 
 double search_room(const Search *s) {
-    double process = (double)plan_process_bytes(s->o.cfg, 0);
+    double process = (double)plan_process_bytes(s->o.cfg);
     return s->o.limit_bytes > 0 ? s->o.limit_bytes - process : INFINITY;
 }
 

@@ -177,5 +177,5 @@ void search_check_found(const SearchOptions *s, const SearchResult *r) {
          "no strategy of %s fits %s of memory on a rank, of which a process has %s "
          "for itself\n    hint: more ranks, or a larger context.max_device_memory",
          ranks_text(s), search_limit(s),
-         human((double)plan_process_bytes(s->cfg, 0), "B").s);
+         human((double)plan_process_bytes(s->cfg), "B").s);
 }

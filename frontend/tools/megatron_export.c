@@ -257,7 +257,7 @@ static void add_recompute(Export *e) {
     const Config *cfg = e->j->cfg;
     const char *layers = same_layers(e);
     bool whole = config_switch(&cfg->recompute_config_recompute) > 0 ||
-                 (e->s->remake_auto && !strcmp(e->s->remake, "full"));
+                 (e->s->remake_auto && e->s->remake && !strcmp(e->s->remake, "full"));
     bool none = !whole && layers && !strcmp(layers, "0");
     bool uniform = cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM;
     if (whole)

@@ -76,11 +76,13 @@ static void read_launcher(Megatron *m, int n, char **word) {
         "nice",   "ionice",  "numactl", "taskset",  "conda",  "micromamba", "mamba",
         "sudo",   "ssh",     "nsys",    "env",      "bash",   "sh",         "time",
         "python", "python3", "timeout", "torchrun", "stdbuf", "perf",       "ncu"};
+    static const char switches[] = "-EHKOQVXZhklsuv"; /* letters of srun without a word */
     Launcher l = {0};
     const char *launcher = "";
     for (int i = 0; i < n; i++) {
         const char *name = path_name(word[i]), *before = i ? word[i - 1] : "";
-        bool value = before[0] == '-' && before[1] != '-'; /* srun -J nice */
+        bool value = strlen(before) == 2 && before[0] == '-' && /* srun -J nice */
+                     !strchr(switches, before[1]);
         if (is_one_of(name, launchers, ARRAY_LEN(launchers))) launcher = name;
         if (!value && is_one_of(name, others, ARRAY_LEN(others))) launcher = "";
         bool srun = !strcmp(launcher, "srun"), letter = word[i][1] != '-';

@@ -136,7 +136,7 @@ static void allocate(Train *t) {
     uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
     uint64_t beside = bytes_beside(t);
     uint64_t recorded = t->profile_bytes;
-    uint64_t stated = (uint64_t)plan_process_bytes(t->job.cfg, 0);
+    uint64_t stated = (uint64_t)plan_process_bytes(t->job.cfg);
     comm_barrier();
     FreeMemory left = rank_memory_left();
     t->process_bytes = memory_resident_bytes();
@@ -144,8 +144,8 @@ static void allocate(Train *t) {
         program_fit(t->program,
                     beside - recorded + MAX(t->process_bytes + recorded, stated), limit,
                     NULL, config_memory_limit(t->job.cfg));
-    uint64_t packed = (uint64_t)(plan_process_bytes(t->job.cfg, t->threads) -
-                                 plan_process_bytes(t->job.cfg, 1));
+    uint64_t packed =
+        (uint64_t)plan_packed_bytes(t->job.cfg, t->threads, t->program->plan.total_bytes);
     program_fit(t->program, beside + packed, left.bytes, left.of, NULL);
     comm_barrier();
     profile_measure(t);

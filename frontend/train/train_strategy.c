@@ -11,6 +11,7 @@
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/rt.h"
 
 typedef struct Words {
     Train *t;
@@ -106,9 +107,11 @@ static void look_for_strategy(void *context) {
     if (caught.code) fail_again(caught.code, caught.message);
 }
 
-static double least_room_bytes(void) {
+static double least_room_bytes(const Config *cfg) {
     uint64_t bytes = MIN(rank_memory_left().bytes, (uint64_t)INT64_MAX);
-    return -(double)comm_max_i64(-(int64_t)bytes);
+    rt_count_threads((int)cfg->context_threads);
+    int64_t room = plan_room_bytes(cfg, rt_threads(), (int64_t)bytes);
+    return -(double)comm_max_i64(-room);
 }
 
 enum { BETWEEN_FLAGS = '\x1e' }; /* which no value has */
@@ -119,7 +122,7 @@ static void choose_strategy(Words *w) {
     Text flags = text_new(t->mem);
     if (!automatic_asked(t->job.cfg)) return;
     comm_barrier();
-    w->room_bytes = least_room_bytes();
+    w->room_bytes = least_room_bytes(t->job.cfg);
     w->ranks = comm_size();
     watch_task("search for a strategy", -1, false);
     agree_with_rank_0(t->mem, look_for_strategy, w);

@@ -30,8 +30,8 @@ _Noreturn void launcher_fail(const char *library, int64_t tasks) {
         "the MPI library of this stator (%s) speak different protocols. With Slurm write "
         "srun --mpi=pmix (srun --mpi=pmi2 where the library is no Open MPI), or mpirun "
         "inside the allocation; elsewhere use the mpirun or mpiexec of that library. For "
-        "a "
-        "run of its own on each task write env -u SLURM_PROCID stator ...",
+        "a run of its own on each task write srun --mpi=none ... env -u SLURM_PROCID "
+        "stator ...",
         (long long)tasks, library);
 }
 

@@ -127,13 +127,12 @@ int rt_threads(void) {
 enum { THREADS_A_CORE = 32 };
 
 static void refuse_many(int threads) {
-    int most = THREADS_A_CORE * rt_cores();
+    int cores = MAX(1, CPU_COUNT(started_on())), most = THREADS_A_CORE * cores;
     if (threads > most)
         fail(EXIT_CONFIG,
              "%d threads on %d core%s: at most %d are started, %d a core; use %d "
              "(context.threads, STATOR_THREADS)",
-             threads, rt_cores(), rt_cores() == 1 ? "" : "s", most, THREADS_A_CORE,
-             rt_cores());
+             threads, cores, cores == 1 ? "" : "s", most, THREADS_A_CORE, rt_cores());
 }
 
 static void *wait_for_end(void *end) {

@@ -211,7 +211,7 @@ TEST(a_pmi_of_srun_that_open_mpi_does_not_speak) {
     setenv("SLURM_NODELIST", "here", 1);
     slurm_step("0", "3");
     EXPECT_PART(mpi_said(), "stator: error: 3 processes were started, but they do not");
-    EXPECT_PART(mpi_said(), "env -u SLURM_PROCID stator");
+    EXPECT_PART(mpi_said(), "srun --mpi=none ... env -u SLURM_PROCID stator");
     EXPECT(!strstr(mpi_said(), "direct launched"));
 }
 

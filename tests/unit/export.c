@@ -285,6 +285,10 @@ TEST(the_command) {
         "--context.max_device_memory=64MB", NULL);
     worked();
     EXPECT_PART(printed, "--recompute-granularity full\n");
+    run(cmd_export, "configs/gpt2-tiny.yaml", "--recompute_config.recompute=auto",
+        "--context.max_device_memory=8GB", NULL);
+    worked();
+    EXPECT(!strstr(printed, "recompute"));
     run(cmd_export, NULL);
     refused(EXIT_CONFIG, "stator export CONFIG.yaml");
     run(cmd_export, "configs/gpt2-tiny.yaml", "--parallel.parallel_mode=2",

@@ -285,6 +285,8 @@ TEST(launchers) {
               {"conda run -n 4 python a.py", 0},
               {"srun -n 8 conda run -n myenv python a.py", 8},
               {"srun -J nice -n 8 a.py", 8},
+              {"srun -n8 nice -n 10 python a.py", 8},
+              {"srun -n 8 -l nice -n 10 python a.py", 8},
               {"mpirun -N 4 --host a,b a.py", 0},
               {"sudo -n torchrun --nproc_per_node 2 a.py", 2},
               {"torchrun --nproc_per_node gpu a.py", 0},

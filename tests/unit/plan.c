@@ -471,18 +471,29 @@ TEST(a_plan_above_the_limit_is_refused) {
         else
             plan_check_memory(&p);
     }
-    static const char *const types[] = {"float32", "bfloat16"};
-    for (int i = 0; i < ARRAY_LEN(types); i++) {
-        p = plan_of(mem, plan_gpt2,
-                    arena_printf(mem, "context.threads 4 M.compute_dtype %s", types[i]));
-        EXPECT_INT(plan_process_bytes(p.job->cfg, 0),
-                   PLAN_PROCESS_BYTES + (i ? 0 : 3 * PLAN_THREAD_BYTES));
-        EXPECT_INT(plan_process_bytes(p.job->cfg, 1), PLAN_PROCESS_BYTES);
-    }
     p = plan_of(mem, plan_gpt2, "context.max_device_memory 20GB");
     plan_check_memory(&p);
     p = plan_of(mem, plan_gpt2, "");
     plan_check_memory(&p);
+}
+
+/* A plan that is as large as the room fits with what threads pack beside it, and a larger one does not. */
+TEST(what_threads_pack_leaves_room) {
+    static const char *const types[] = {"float32", "bfloat16"};
+    static const int64_t left[] = {1000001, 50000000, 100000000, INT64_C(5000000000)};
+    Arena *mem = arena_new();
+    for (int i = 0; i < 2 * ARRAY_LEN(left) * 3; i++) {
+        int threads = 1 << 2 * (i % 3);
+        int64_t bytes = left[i / 6];
+        Plan p = plan_of(mem, plan_gpt2,
+                         arena_printf(mem, "M.compute_dtype %s", types[i / 3 % 2]));
+        const Config *cfg = p.job->cfg;
+        int64_t room = plan_room_bytes(cfg, threads, bytes);
+        EXPECT(room + plan_packed_bytes(cfg, threads, room) <= bytes);
+        EXPECT(room + 1 + plan_packed_bytes(cfg, threads, room + 1) > bytes);
+        if (i / 3 % 2) EXPECT_INT(room, bytes);
+    }
+    arena_free(mem);
 }
 
 /* Stages need different memory: the one that needs most is held against the limit. */

@@ -105,7 +105,7 @@ TEST(programs_that_are_not_made_change_no_answer) {
         Machine m = *o.machine;
         char *narrow[] = {"--model.model_config.compute_dtype=bfloat16"};
         if (i % 2) o.cfg = config_load(mem, o.path, o.nflags = 1, o.flag = narrow);
-        if (i / 3 == i % 3) o.limit_bytes = (double)plan_process_bytes(o.cfg, 0) + 12e6;
+        if (i / 3 == i % 3) o.limit_bytes = (double)plan_process_bytes(o.cfg) + 12e6;
         m.hidden = 0.25 * (1 + i % 4);
         for (int k = 0; k < LINK_LEVELS; k++) m.link[k].bytes_per_second = rates[i / 3];
         o.machine = &m;
@@ -133,7 +133,7 @@ TEST(nothing_fits_and_parts_are_refused) {
     SearchOptions o = options(mem, NULL, 8);
     o.path = path;
     o.cfg = config_load(mem, path, 0, NULL);
-    o.limit_bytes = (double)plan_process_bytes(o.cfg, 0) + 1e6;
+    o.limit_bytes = (double)plan_process_bytes(o.cfg) + 1e6;
     SearchResult r = search_run(mem, &o);
     EXPECT(!r.ntop && r.nfamilies > 0);
     for (int i = 0; i < r.nfamilies; i++)
