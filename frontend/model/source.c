@@ -171,7 +171,7 @@ static bool is_of_run(Arena *mem, const Source *s, const Config *cfg) {
     return run && same_folder(run, s->config);
 }
 
-static bool named_by_flag(const Config *cfg) {
+bool source_tokenizer_by_flag(const Config *cfg) {
     bool flag = config_by_flag(cfg, "train_dataset.data_loader.tokenizer_type");
     for (int i = 0; i < TOKENIZER_KEYS; i++)
         flag |= config_by_flag(cfg, tokenizer_keys[i]);
@@ -180,7 +180,8 @@ static bool named_by_flag(const Config *cfg) {
 
 static bool goes_by_copy(Arena *mem, Source *s, const Config *cfg) {
     const char *gone = tokenizer_key_gone(cfg), *copy = s->tokenizer.tokenizer_file;
-    if (!run_tokenizer_found(&s->tokenizer) || named_by_flag(cfg)) return false;
+    if (!run_tokenizer_found(&s->tokenizer) || source_tokenizer_by_flag(cfg))
+        return false;
     if (is_of_run(mem, s, cfg)) return true;
     if (!gone) return false;
     SourcePos at = config_where(cfg, gone);

@@ -44,6 +44,8 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags);
  * does not, where it is of the run that has the weights, and kept a copy, and where the files are
  * gone and there is a copy. */
 void source_take_keys(Arena *mem, Source *s, const Config *cfg);
+/* Is one of these keys a flag? */
+bool source_tokenizer_by_flag(const Config *cfg);
 /* Opens the tokenizer, which is known to be there; fails at the key that names it. */
 Tokenizer *source_tokenizer(Arena *mem, const Source *s);
 

@@ -99,7 +99,7 @@ static const char *order_of(const Export *e, const char *order) {
     Text t = text_new(e->mem);
     for (const char *p = order; *p; p += p[2] ? 3 : 2)
         for (int i = 0; i < ARRAY_LEN(words); i++)
-            if (size[i] > 1 && !strncmp(p, words[i], 2)) text_add(&t, "-%s", words[i]);
+            if (size[i] > 1 && begins_with(p, words[i])) text_add(&t, "-%s", words[i]);
     return t.s;
 }
 
@@ -284,7 +284,7 @@ static void add_recompute(Export *e) {
 static bool is_of_strategy(const char *key) {
     static const char *const sections[] = {"parallel.", PART, REMAKE};
     for (int i = 0; i < ARRAY_LEN(sections); i++)
-        if (!strncmp(key, sections[i], strlen(sections[i]))) return true;
+        if (begins_with(key, sections[i])) return true;
     return false;
 }
 

@@ -176,18 +176,12 @@ static Config *config_of_file(const Options *o, const Source *s, const char *wei
     return cfg;
 }
 
-static bool names_tokenizer_by_flag(const Options *o) {
-    bool flag = by_flag(o, LOADER "tokenizer_type");
-    for (int i = 0; i < TOKENIZER_KEYS; i++) flag |= !!by_flag(o, tokenizer_keys[i]);
-    return flag;
-}
-
 /* A run goes by its copy of the tokenizer, as in predict (source_take_keys). */
-static void take_tokenizer(const Options *o, const Source *s, Config *cfg) {
+static void take_tokenizer(const Source *s, Config *cfg) {
     const char *copy = s->tokenizer.tokenizer_file;
     TokenizerSpec named = tokenizer_of_keys(cfg);
     if (s->words || !run_tokenizer_found(&s->tokenizer) || !run_tokenizer_found(&named) ||
-        names_tokenizer_by_flag(o))
+        source_tokenizer_by_flag(cfg))
         return;
     if (s->gone) say_aside("%s", s->gone);
     if (named.type) config_set_flag(cfg, LOADER "tokenizer_type", "null");
@@ -296,7 +290,7 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     Config *cfg = named ? config_of_file(o, &s, weights) : NULL;
     choose_type(e, o, named ? data_loader_name(cfg) : s.data_type);
     if (!named) cfg = config_of_folder(e, o, &s, weights, alike);
-    take_tokenizer(o, &s, cfg);
+    take_tokenizer(&s, cfg);
     if (e->data_path) {
         set_data(e, o, cfg);
         read_bytes(&s, cfg);

@@ -612,7 +612,9 @@ TEST_LIMIT(a_run_goes_by_its_copy, 120) {
     for (int i = 0; i < ARRAY_LEN(flag); i++) {
         char *with = arena_printf(mem(), "run/config.yaml %s", flag[i]);
         EXPECT(strcmp(texts_of(with), want) != 0);
+        EXPECT(strcmp(loss_of(with), loss) != 0);
     }
+    EXPECT(strcmp(loss_of("run --tokenizer_file moved.json"), loss) != 0);
     EXPECT_PART(say(EXIT_DATA, "$S predict run --tokenizer_file none.json one"),
                 "command line:1:18: error: train_dataset.data_loader.tokenizer_file: "
                 "cannot open none.json");
