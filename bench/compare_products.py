@@ -21,14 +21,17 @@ WIDTH, COLD_BYTES, RUNS = 768, 96 << 20, 5
 def products(model, rows, tile):
     """name, m, n, k, how: letters of bench_products."""
     llama = model.startswith("llama")
-    c, v, bias = WIDTH, VOCABULARY[model], "-" if llama else "+"
+    c, v = WIDTH, VOCABULARY[model]
+    # Llama's weights lie as [out, in] and have no biases, GPT-2's as [in, out]
+    forward, back = ("b", "-") if llama else ("+", "b")
     hidden = 2048 if llama else 4 * c
     out = []
     for name, width_in, width_out in (("qkv", c, 3 * c), ("out", c, c), ("up", c, hidden),
                                       ("down", hidden, c)):
-        out += [(name, rows, width_out, width_in, bias),
-                (name + ", of inputs", rows, width_in, width_out, "b"),
-                (name + ", of weights", width_in, width_out, rows, "a")]
+        weight = (width_out, width_in) if llama else (width_in, width_out)
+        out += [(name, rows, width_out, width_in, forward),
+                (name + ", of inputs", rows, width_in, width_out, back),
+                (name + ", of weights", *weight, rows, "a")]
     return out + [("logits", tile, v, c, "b"), ("logits, of inputs", tile, c, v, "-"),
                   ("logits, of the table", v, c, tile, "as")]
 

@@ -128,15 +128,19 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
 /* Fewer multiply-adds take less time than there is to gain: code for them is only compiled. */
 enum { OWN_LEAST = 1 << 22 };
 
-/* oneDNN's products of f32 are as fast as ours on CPUs of 16 lanes that have no tile registers.
- * These have 1.4 to 1.9 times the speed of our products by fma. With 8 lanes oneDNN 2.6 packs
- * little: it has 0.1 to 0.95 of our speed below 1024 rows, and 0.95 to 1.1 above. */
+/* oneDNN's products of f32 are as fast as ours on CPUs of 16 lanes that have no tile registers, but
+ * where both factors lie along k: there it has 0.3 to 0.9 of our speed below 512 rows, 0.9 to 0.99
+ * above. By tile registers we have 1.4 to 1.9 times the speed of our products by fma. With 8
+ * lanes oneDNN 2.6 packs little: it has 0.1 to 0.95 of our speed below 1024 rows, and 0.95 to 1.1
+ * above. */
 static bool rule_is_own(const ProductShape *s, int vl) {
-    const DnnlDesc *a = &s->a, *c = &s->c;
-    if (dtype_is_narrow(a->dtype)) return true;
-    double work = (double)a->dim[a->rank - 1];
-    for (int i = 0; i < c->rank; i++) work *= (double)c->dim[i];
-    return (vl < 16 || s->tiles) && work >= OWN_LEAST;
+    if (dtype_is_narrow(s->a.dtype)) return true;
+    ProductCode code;
+    if (!pairs_make(s, NULL, &code)) return false;
+    const PairsMatmul *p = &code.own.pairs;
+    bool along_k = p->a_k == 1 && p->b_k == 1;
+    return (vl < 16 || s->tiles || along_k) &&
+           (double)p->m * (double)p->n * (double)p->k >= OWN_LEAST;
 }
 
 /* Does another form before it, or the rule, have the same blocks? */
