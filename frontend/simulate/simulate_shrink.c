@@ -24,6 +24,8 @@ enum {
     LEAST_LAYERS = 2, /* of a chunk, so that its loop is one */
     LEAST_MICRO = 3,  /* the first, the last, and one between them */
     SHARED_HEADS = 2, /* that read the same keys, where several do */
+    DEEP_LAYERS =
+        8, /* from so many on each makes more of what the ones before it rounded */
 };
 /* With less Adam makes whole steps of gradients that are rounding alone (those of the biases
  * of keys are), and equal strategies would end at other weights. */
@@ -92,10 +94,16 @@ static void shrink_heads(ModelSpec *s, const ModelSpec *was, const Strategy *t,
     s->heads = s->kv_heads * MIN(shared, SHARED_HEADS);
 }
 
-/* As large as they were in comparison, up to a product that changes no sizes. */
-static double small_std(double std, const ModelSpec *s, const ModelSpec *was) {
-    double grown = std * sqrt((double)was->hidden / (double)s->hidden);
-    return MAX(std, MIN(grown, 1 / sqrt((double)s->hidden)));
+/* As large as they were in comparison, up to a product that changes no sizes; that of many layers
+ * smaller by the root of their number, so that all together add as much as some do. */
+static void shrink_std(ModelSpec *s, const ModelSpec *was) {
+    double *std[] = {&s->embedding_std, &s->position_std, &s->block_std, &s->output_std};
+    double most = 1 / sqrt((double)s->hidden);
+    double deep = sqrt(MIN(1, (double)DEEP_LAYERS / (double)s->layers));
+    for (int i = 0; i < ARRAY_LEN(std); i++) {
+        double grown = *std[i] * sqrt((double)was->hidden / (double)s->hidden);
+        *std[i] = MAX(*std[i], MIN(grown, most) * (i < 2 ? 1 : deep));
+    }
 }
 
 /* normed: there are norms behind norms, in 16 bits. */
@@ -116,8 +124,6 @@ static void shrink_widths(ModelSpec *s, const ModelSpec *was, const Strategy *t,
     s->vocab =
         smallest(padded ? 1 : rows,
                  round_up(LEAST_VOCAB, padded ? t->tensor : rows) + padded, was->vocab);
-    double *std[] = {&s->embedding_std, &s->position_std, &s->block_std, &s->output_std};
-    for (int i = 0; i < ARRAY_LEN(std); i++) *std[i] = small_std(*std[i], s, was);
 }
 
 static int64_t small_seq(int64_t was, const Strategy *t, int64_t parts) {
@@ -338,6 +344,7 @@ static void shrink(Arena *mem, SimulateJob *s, const Plan *plan) {
     bool normed = was->spec.sandwich && was->cfg->model_compute_dtype != FLOAT_32;
     shrink_widths(&j->spec, &was->spec, t, parts, normed);
     shrink_layers(mem, s, plan, parts);
+    shrink_std(&j->spec, &was->spec);
     j->seq = small_seq(was->seq, t, parts);
     shrink_positions(&j->spec, was->seq, j->seq);
     j->batch = MIN(was->batch, with_entries(t->data * j->parts, parts, was->batch));

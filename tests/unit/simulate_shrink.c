@@ -1,5 +1,6 @@
 /* simulate_shrink.c - the model of a simulation is small, and of the kind that it was. */
 #include "../simulations.h"
+#include <math.h>
 
 static SimulateJob shrunk(Arena *mem, const char *yaml, const char *keys, Plan *p) {
     *p = plan_of_config(mem, plan_config(mem, yaml, keys), 0);
@@ -279,6 +280,31 @@ TEST(tiles_stay) {
         char *was = module_print(mem, p.m), *is = module_print(mem, t.shrunk->m);
         EXPECT((strstr(was, "tile") != NULL) == tiled);
         EXPECT((strstr(is, "tile") != NULL) == tiled);
+    }
+    arena_free(mem);
+}
+
+/* What each of many layers adds is less, or they would make more of what is rounded before them than
+ * the limits allow. */
+TEST_LABEL_OF(deep_models_stay_within_the_limits, RELEASED);
+TEST(deep_models_stay_within_the_limits) {
+    static const char *const types[] = {"float32", "bfloat16", "float16"};
+    Arena *mem = arena_new();
+    SimulateJob s = llama(mem, "");
+    double some = s.job.spec.block_std;
+    s = llama(mem, "pp 4 chunks 4 micro 8 M.num_layers 32");
+    EXPECT(s.job.spec.layers == 32 && fabs(s.job.spec.block_std / some - 0.5) < 1e-9);
+    EXPECT(s.job.spec.embedding_std == some);
+    for (int i = 0; i < 12; i++) {
+        const char *keys =
+            arena_printf(mem,
+                         "pp 4 chunks 4 micro 8 M.num_layers 32 type %s seed %d "
+                         "optimizer.learning_rate 1e-3",
+                         types[i % 3], i / 3);
+        test_at("%s", keys);
+        Simulation t = simulated_open(mem, plan_config(mem, simulated_llama, keys), 4, 2);
+        simulate_run(&t);
+        EXPECT(simulate_passes(&t));
     }
     arena_free(mem);
 }
