@@ -94,12 +94,13 @@ static void shrink_heads(ModelSpec *s, const ModelSpec *was, const Strategy *t,
     s->heads = s->kv_heads * MIN(shared, SHARED_HEADS);
 }
 
-/* As large as they were in comparison, up to a product that changes no sizes; that of many layers
- * smaller by the root of their number, so that all together add as much as some do. */
+/* As large as they were in comparison, up to a product that changes no sizes. Each layer makes more of
+ * what is rounded before it: those of more layers are smaller by the root of their number, so that all
+ * together add as much as the least do. */
 static void shrink_std(ModelSpec *s, const ModelSpec *was) {
     double *std[] = {&s->embedding_std, &s->position_std, &s->block_std, &s->output_std};
     double most = 1 / sqrt((double)s->hidden);
-    double deep = sqrt(MIN(1, (double)DEEP_LAYERS / (double)s->layers));
+    double deep = sqrt(MIN(1, (double)LEAST_LAYERS / (double)s->layers));
     for (int i = 0; i < ARRAY_LEN(std); i++) {
         double grown = *std[i] * sqrt((double)was->hidden / (double)s->hidden);
         *std[i] = MAX(*std[i], MIN(grown, most) * (i < 2 ? 1 : deep));

@@ -293,7 +293,7 @@ TEST(deep_models_stay_within_the_limits) {
     SimulateJob s = llama(mem, "");
     double some = s.job.spec.block_std;
     s = llama(mem, "pp 4 chunks 4 micro 8 M.num_layers 32");
-    EXPECT(s.job.spec.layers == 32 && fabs(s.job.spec.block_std / some - 0.5) < 1e-9);
+    EXPECT(s.job.spec.layers == 32 && fabs(s.job.spec.block_std / some - 0.25) < 1e-9);
     EXPECT(s.job.spec.embedding_std == some);
     for (int i = 0; i < 12; i++) {
         const char *keys =
