@@ -202,9 +202,12 @@ static void note_adds_nothing(const Reader *r, const Choice *selected) {
 
 /* Do readers of gathered values see values of their own, which may be kept? */
 static bool keeps_gathered(const Reader *r, const Choice *gathers) {
+    const Config *c = r->cfg;
     bool always = gathers->n == 1 && gathers->layers[0] == ALL && !gathers->names;
+    bool more = config_switch(&c->recompute_config_recompute) ||
+                config_switch(&c->recompute_config_select_recompute);
     return (r->s->sequence_parallel || r->s->context > r->s->ring) &&
-           (!always || !r->cfg->recompute_config_mp_comm_recompute);
+           (!always || (more && !c->recompute_config_mp_comm_recompute));
 }
 
 /* A word with '-' is what is not made again, whether it is there or not. */

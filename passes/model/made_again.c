@@ -154,7 +154,8 @@ static bool is_made_again(const Remake *r, const Op *op) {
     if ((!read && !wanted) || op_has(op, F_EFFECT)) return false;
     if (op->nout == 1 && (r->unmoved[op->out[0]->id] || is_widened(op))) return true;
     if (r->elementwise && reads_what_is_there(r, op)) return true;
-    return is_named(r->policy, op) || (!read && goes_with_reader(r, op));
+    bool stays = r->policy && any_names(r->policy, true, op);
+    return is_named(r->policy, op) || (!read && !stays && goes_with_reader(r, op));
 }
 
 static void choose(Remake *r, Value **grads, int ngrads) {

@@ -263,9 +263,33 @@ TEST(messages_of_a_layer) {
     EXPECT_INT(operations(ALL_AGAIN), 5);
     EXPECT_INT(operations(ALL_AGAIN SUMS_KEPT), 4);
     EXPECT_INT(operations("sp True"), 4 + 4 + 1);
+    EXPECT_INT(operations("sp True" SUMS_KEPT), 4 + 4 + 1); /* no effect, as it is noted */
     EXPECT_INT(operations("sp True " GATHERS_KEPT), 4 + 4);
     EXPECT_INT(operations("sp True " ALL_AGAIN), 4 + 4 + 3);
     EXPECT_INT(operations("sp True " ALL_AGAIN SUMS_KEPT), 4 + 4);
+}
+
+/* Without biases nothing is between a product and the sum that it goes into. */
+TEST(messages_of_a_layer_without_biases) {
+    static const struct {
+        const char *model, *keys;
+    } of[] = {
+        {plan_llama, "tp 2 "},
+        {plan_gpt2, "tp 2 M.add_bias_linear False M.add_qkv_bias False "},
+    };
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        test_at("%s", of[i].keys);
+        const char *again = arena_printf(mem, "%s" ALL_AGAIN, of[i].keys);
+        const char *halves = arena_printf(mem, "%ssp True " ALL_AGAIN, of[i].keys);
+        EXPECT_INT(operations_of(of[i].model, again), 5);
+        EXPECT_INT(operations_of(of[i].model, arena_printf(mem, "%s" SUMS_KEPT, again)),
+                   4);
+        EXPECT_INT(operations_of(of[i].model, halves), 4 + 4 + 3);
+        EXPECT_INT(operations_of(of[i].model, arena_printf(mem, "%s" SUMS_KEPT, halves)),
+                   4 + 4);
+    }
+    arena_free(mem);
 }
 
 static void expect_exchanges(const char *keys) {
