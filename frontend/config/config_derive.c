@@ -65,8 +65,10 @@ static void derive_shape(void *context) {
     if (!c->model_ffn_hidden_size) c->model_ffn_hidden_size = ffn_size(c);
     if (!config_given(c, MODEL "eos_token") && c->model_eos_token >= c->model_vocab_size)
         c->model_eos_token = -1;
-    if (c->model_add_bias_linear && !config_given(c, MODEL "add_qkv_bias"))
-        c->model_add_qkv_bias = true;
+    /* Qwen2 has these biases alone */
+    bool follows = c->model_add_bias_linear || c->model_type != MODEL_LLAMA;
+    if (follows && !config_given(c, MODEL "add_qkv_bias"))
+        c->model_add_qkv_bias = c->model_add_bias_linear;
     if (!config_given(c, MODEL "out_proj_has_bias"))
         c->model_out_proj_has_bias = c->model_add_bias_linear;
     if (!config_given(c, MODEL "hidden_dropout_prob"))

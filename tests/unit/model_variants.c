@@ -110,9 +110,11 @@ TEST(each_bias_has_a_key) {
         bool qkv, out, mlp;
     } made[] = {
         {"", true, true, true},
-        {"    add_bias_linear: False\n", true, false, false},
-        {"    add_bias_linear: False\n    add_qkv_bias: False\n", false, false, false},
-        {"    add_bias_linear: False\n    out_proj_has_bias: True\n", true, true, false},
+        {"    add_bias_linear: False\n", false, false, false},
+        {"    add_bias_linear: False\n    add_qkv_bias: True\n", true, false, false},
+        {"    add_bias_linear: False\n    out_proj_has_bias: True\n", false, true, false},
+        {"    type: GPTNeoXConfig\n    rotary_percent: 1.0\n    add_bias_linear: False\n",
+         false, false, false},
         {"    type: LlamaConfig\n", false, false, false},
         {"    type: LlamaConfig\n    add_dense_bias: True\n", false, true, false},
         {"    type: LlamaConfig\n    add_bias_linear: True\n", true, true, true},

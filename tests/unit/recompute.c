@@ -263,7 +263,8 @@ TEST(messages_of_a_layer) {
     EXPECT_INT(operations(ALL_AGAIN), 5);
     EXPECT_INT(operations(ALL_AGAIN SUMS_KEPT), 4);
     EXPECT_INT(operations("sp True"), 4 + 4 + 1);
-    EXPECT_INT(operations("sp True" SUMS_KEPT), 4 + 4 + 1); /* no effect, as it is noted */
+    EXPECT_INT(operations("sp True" SUMS_KEPT),
+               4 + 4 + 1); /* no effect, as it is noted */
     EXPECT_INT(operations("sp True " GATHERS_KEPT), 4 + 4);
     EXPECT_INT(operations("sp True " ALL_AGAIN), 4 + 4 + 3);
     EXPECT_INT(operations("sp True " ALL_AGAIN SUMS_KEPT), 4 + 4);
