@@ -44,16 +44,19 @@ static void add_wire(const Machine *m, Wires *w, const GroupShape *g, double rat
     w->of[w->n++] = (LinkRate){m->link[g->level].start_seconds, rate, g->level};
 }
 
-/* The slowest messages between stages, and how many stages have those. */
+/* The slowest messages between stages, and how many stages have some of that level. */
 static void add_hops(const Machine *m, Wires *w, const Mesh *mesh, int stages) {
-    GroupShape slowest = {0};
-    int n = 0;
-    for (int k = 0; k < stages; k++) {
+    enum { BYTES = 1000000000 };
+    GroupShape slowest = choice_hop(m, mesh, stages, 0);
+    int n = 1;
+    for (int k = 1; k < stages; k++) {
         GroupShape g = choice_hop(m, mesh, stages, k);
-        if (!k || g.level > slowest.level) slowest = g, n = 0;
-        n += g.level == slowest.level;
+        if (g.level > slowest.level) n = 0;
+        n += g.level >= slowest.level;
+        if (message_seconds(m, &g, BYTES) > message_seconds(m, &slowest, BYTES))
+            slowest = g;
     }
-    add_wire(m, w, &slowest, 1 / message_seconds(m, &slowest, 1e9));
+    add_wire(m, w, &slowest, 1 / message_seconds(m, &slowest, BYTES));
     w->of[w->n++] = (LinkRate){.start = n, .level = slowest.level};
 }
 

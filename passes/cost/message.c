@@ -156,12 +156,21 @@ GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from
                         int to) {
     int ranks = mesh_ranks(mesh), host = machine_host_ranks(m, ranks * stages);
     GroupShape g = {.members = 2, .on_host = 2, .host_ranks = host, .at_work = host};
-    for (int r = 0; r < ranks && g.on_host == 2; r++) {
-        int a = mesh_rank_at(mesh, stages, from, r),
-            b = mesh_rank_at(mesh, stages, to, r);
-        if (a / host != b / host) g.on_host = 1;
+    if (host >= ranks * stages) return g;
+    Arena *own = arena_new();
+    int hosts = (int)divided_up((int64_t)ranks * stages, host), most = 0;
+    int *leave = NEW_ARRAY(own, int, (size_t)hosts),
+        *come = NEW_ARRAY(own, int, (size_t)hosts);
+    for (int r = 0; r < ranks; r++) {
+        int a = mesh_rank_at(mesh, stages, from, r) / host,
+            b = mesh_rank_at(mesh, stages, to, r) / host;
+        if (a == b) continue;
+        leave[a]++, come[b]++;
+        most = MAX(most, MAX(leave[a], come[b]));
     }
-    g.level = g.on_host == 2 ? LINK_HOST : LINK_NETWORK;
+    arena_free(own);
+    if (!most) return g;
+    g.on_host = 1, g.host_ranks = most, g.level = LINK_NETWORK;
     return g;
 }
 
@@ -200,6 +209,18 @@ static bool is_small(int kind, double sent_bytes, int n) {
     return message_is_small(c->sums, c->whole || c->factor == 2, n, bytes);
 }
 
+/* What each sends to members on other hosts shares the network of its host with what all of the
+ * host's ranks send so; in all it is no faster than within a host. */
+static double pairs_seconds(const Machine *m, const GroupShape *g, double sent_bytes) {
+    const Link *net = &m->link[LINK_NETWORK];
+    double within = sent_bytes / m->link[LINK_HOST].bytes_per_second;
+    if (g->level == LINK_HOST) return within;
+    double away = sent_bytes * (g->members - g->on_host) / (g->members - 1);
+    double rate = net->bytes_per_second / g->host_ranks;
+    if (net->rank_bytes_per_second > 0) rate = MIN(rate, net->rank_bytes_per_second);
+    return MAX(within, away / rate);
+}
+
 double collective_seconds(const Machine *m, const GroupShape *g, int kind,
                           double sent_bytes) {
     if (g->members <= 1) return 0;
@@ -207,7 +228,9 @@ double collective_seconds(const Machine *m, const GroupShape *g, int kind,
     if (c) return curve_at(&c->seconds, sent_bytes);
     double steps = rounds(kind, g->members);
     if (is_small(kind, sent_bytes, g->members)) steps = ceil(log2(g->members));
-    return steps * m->link[g->level].start_seconds + sent_bytes / ring_rate(m, g);
+    double seconds = message_in_ring(kind) ? sent_bytes / ring_rate(m, g)
+                                           : pairs_seconds(m, g, sent_bytes);
+    return steps * m->link[g->level].start_seconds + seconds;
 }
 
 double message_seconds(const Machine *m, const GroupShape *g, double bytes) {

@@ -6,9 +6,10 @@
 /* Ranks that communicate: where they are. */
 typedef struct GroupShape {
     int members;
-    int on_host;    /* of them on one host, at most */
-    int host_ranks; /* on a host, of all groups together */
-    int at_work;    /* of these, that collectives are done by at once */
+    int on_host; /* of them on one host, at most */
+    int host_ranks; /* on a host, of all groups together; of two stages on hosts of their own: those
+                     * that send to the other one */
+    int at_work; /* of these, that collectives are done by at once */
     LinkLevel level;
 } GroupShape;
 
@@ -18,8 +19,8 @@ GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages
 /* By set of axes of a stage's mesh: where the members of a group are. */
 GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
                         int threads);
-/* The pairs of ranks of equal coordinates of two stages: each is on one host, or all count as a
- * network. */
+/* The pairs of ranks of equal coordinates of two stages: each is on one host, or all count as of
+ * two, and as many share a host's network as its fullest host has. */
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from, int to);
 
 /* Bytes a second of a rank on the slowest part of a ring. */
@@ -44,8 +45,8 @@ int message_turns(int kind);
 bool message_in_ring(int kind);
 
 /* Seconds of a collective (OpKind) for which a rank sends so many bytes, all groups at once:
- * as measured, or what the starts and the bytes take on the slowest link of a ring. Small
- * ones take log2 n rounds, as runtime/comm/comm_run.c sends them. */
+ * as measured, or what the starts and the bytes take on the slowest link of a ring, or where each
+ * sends to each, on the network of a host. Small ones take log2 n rounds, as runtime/comm/comm_run.c sends them. */
 double collective_seconds(const Machine *m, const GroupShape *g, int kind,
                           double sent_bytes);
 /* Seconds from the begin of a message to the end of its receive. */

@@ -6,6 +6,7 @@
 /* Those from one stage to another by their numbers: 1 + where they are. */
 typedef struct Numbers {
     int *at, n;
+    GroupShape shape;
 } Numbers;
 
 typedef struct Maker {
@@ -14,27 +15,27 @@ typedef struct Maker {
     Numbers *numbers; /* [from][to] */
 } Maker;
 
-static int *number_place(Maker *b, int from, int to, int64_t number) {
+static int *number_place(Arena *mem, Numbers *list, int64_t number) {
     enum { MOST = 1 << 24 };
-    Numbers *list = &b->numbers[from * b->p->stages + to];
     check(number >= 0 && number < MOST);
     if (number >= list->n) {
         int n = MAX(2 * list->n, (int)number + 16);
-        int *at = NEW_ARRAY(b->mem, int, (size_t)n);
+        int *at = NEW_ARRAY(mem, int, (size_t)n);
         if (list->n) memcpy(at, list->at, (size_t)list->n * sizeof *at);
-        *list = (Numbers){at, n};
+        list->at = at, list->n = n;
     }
     return &list->at[number];
 }
 
 static int find_message(Maker *b, int from, int to, const Op *op) {
     StepParts *p = b->p;
-    int *place = number_place(b, from, to, op_int(op, "message", 0));
+    Numbers *list = &b->numbers[from * p->stages + to];
+    if (!list->n) list->shape = stages_shape(p->machine, p->mesh, p->stages, from, to);
+    int *place = number_place(b->mem, list, op_int(op, "message", 0));
     if (*place) return *place - 1;
-    GroupShape g = stages_shape(p->machine, p->mesh, p->stages, from, to);
     const Value *v = op->nin ? op->in[op->nin - 1] : op->out[0];
-    StageMessage one = {from, to,
-                        message_seconds(p->machine, &g, (double)type_bytes(&v->ty))};
+    StageMessage one = {
+        from, to, message_seconds(p->machine, &list->shape, (double)type_bytes(&v->ty))};
     PUSH(b->mem, p->message, p->nmessages, p->cap_messages, one);
     *place = p->nmessages;
     return p->nmessages - 1;

@@ -282,6 +282,53 @@ TEST(groups_are_as_far_apart_as_the_farthest) {
     EXPECT(far > 100 && near > 100);
 }
 
+/* A host's network is shared by the ranks that send to the other stage, be they few. */
+TEST(stages_share_a_network_as_far_as_they_use_it) {
+    static const struct {
+        int dp, tp, stages, host, from, to, share; /* 0: within hosts */
+    } of[] = {
+        {1, 1, 4, 2, 1, 2, 1}, {1, 1, 4, 2, 0, 1, 0}, {1, 1, 4, 2, 3, 0, 1},
+        {2, 1, 2, 2, 0, 1, 2}, {1, 8, 4, 8, 0, 1, 8}, {2, 2, 4, 8, 1, 2, 4},
+        {1, 3, 2, 4, 0, 1, 2}, {1, 1, 8, 4, 3, 4, 1},
+    };
+    Machine m = machine_plain;
+    m.link[LINK_NETWORK] = (Link){.start_seconds = 1e-3, .bytes_per_second = 1e6};
+    m.link[LINK_HOST] = (Link){.start_seconds = 1e-6, .bytes_per_second = 1e9};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        test_at("row %d", i);
+        Mesh mesh = mesh_of(of[i].dp, of[i].tp);
+        m.host_ranks = of[i].host;
+        GroupShape g = stages_shape(&m, &mesh, of[i].stages, of[i].from, of[i].to);
+        EXPECT_INT(g.level, of[i].share ? LINK_NETWORK : LINK_HOST);
+        double want = of[i].share ? 1e-3 + 2e6 / (1e6 / of[i].share) : 1e-6 + 2e6 / 1e9;
+        EXPECT_NEAR(message_seconds(&m, &g, 2e6), want, 1e-12);
+    }
+}
+
+/* Of n members of which k are on a host, a host of k ranks sends k (n - k) parts of what one has. */
+TEST(exchanges_share_the_network_of_a_host) {
+    Machine m = machine_plain;
+    m.link[LINK_NETWORK] = (Link){.bytes_per_second = 1e6};
+    m.link[LINK_HOST] = (Link){.bytes_per_second = 1e9};
+    for (int n = 2; n <= 16; n *= 2)
+        for (m.host_ranks = 1; m.host_ranks <= n; m.host_ranks *= 2) {
+            Mesh mesh = mesh_of(1, n);
+            GroupShape g = group_shape(&m, &mesh, 2, 1);
+            int k = m.host_ranks;
+            double sent = message_sent(OP_all_to_all, 1e6, n), part = sent / (n - 1);
+            double want = k == n ? sent / 1e9 : part * k * (n - k) / 1e6;
+            test_at("%d members, %d on a host", n, k);
+            EXPECT_NEAR(collective_seconds(&m, &g, OP_all_to_all, sent), want, 1e-9);
+            double ring = collective_seconds(&m, &g, OP_all_gather, sent);
+            EXPECT(want >= ring * (1 - 1e-12));
+        }
+    m.host_ranks = 4;
+    Mesh mesh = mesh_of(1, 8);
+    GroupShape g = group_shape(&m, &mesh, 2, 1);
+    m.link[LINK_NETWORK].rank_bytes_per_second = 1e5; /* less than a fourth */
+    EXPECT_NEAR(collective_seconds(&m, &g, OP_all_to_all, 7e5), 4.0, 1e-9);
+}
+
 /* ---- calibrations one after the other ---- */
 
 TEST(a_calibration_replaces_what_it_measured_alone) {
