@@ -32,6 +32,21 @@ static int numbers_of(const TextList *l) {
     return n;
 }
 
+const char *const recompute_part_keys[RECOMPUTE_PARTS] = {RC "select_recompute",
+                                                          RC "select_comm_recompute"};
+
+bool recompute_counts(const Config *cfg, int nth) {
+    const TextList *part[RECOMPUTE_PARTS] = {
+        &cfg->recompute_config_select_recompute,
+        &cfg->recompute_config_select_comm_recompute};
+    return part[nth]->n && numbers_of(part[nth]) == part[nth]->n;
+}
+
+void recompute_part_default(Config *cfg, int nth) {
+    const Key *key = &key_table[key_find(recompute_part_keys[nth])];
+    key_store_text(cfg->state->mem, key, key->def, cfg);
+}
+
 static const char *joined(Arena *mem, const TextList *l, const char *behind) {
     Text t = text_new(mem);
     for (int i = 0; i < l->n; i++)

@@ -1,6 +1,7 @@
 /* automatic.c - see automatic.h. */
 #include "frontend/search/automatic.h"
 #include "frontend/config/config_state.h"
+#include "frontend/model/recompute.h"
 #include "frontend/search/report.h"
 
 #define MODE "parallel.parallel_mode"
@@ -104,6 +105,8 @@ ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *pat
     for (int k = 0; k < KNOBS; k++) take(mem, run, now, knob_key[k], &all);
     for (int i = 0; i < ARRAY_LEN(beside_knobs); i++)
         take(mem, run, now, beside_knobs[i], &all);
+    for (int i = 0; i < RECOMPUTE_PARTS; i++)
+        if (recompute_counts(now, i)) take(mem, run, now, recompute_part_keys[i], &all);
     char **flag = search_first_names(mem, now, w->nflags, w->flag);
     for (int i = 0; i < w->nflags; i++) add(mem, &all, flag[i]);
     add_own(mem, &all, arena_printf(mem, "--" MODE "=%s", config_value(run, mem, MODE)));

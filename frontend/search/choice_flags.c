@@ -1,5 +1,6 @@
 /* choice_flags.c - a choice of a search as flags, which give it again. */
 #include "frontend/config/config_state.h"
+#include "frontend/model/recompute.h"
 #include "frontend/search/search_state.h"
 
 typedef struct Flags {
@@ -59,6 +60,12 @@ static void add_recompute(Flags *f, Search *s, const Choice *c) {
 
 static bool only_file_says(const Search *s, const char *key) {
     return config_given(s->o.cfg, key) && !config_by_flag(s->o.cfg, key);
+}
+
+/* Takes back numbers of layers of which a part is made again: those of the chunks of the file. */
+static void add_parts(Flags *f, const Search *s) {
+    for (int i = 0; i < RECOMPUTE_PARTS; i++)
+        if (recompute_counts(s->o.cfg, i)) put(f, recompute_part_keys[i], "null");
 }
 
 /* Takes back what is said of the layers of stages besides a list, which may not stand beside one
@@ -147,6 +154,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     if (c->layers == LAYERS_BALANCED) add_layers(&f, s, c);
     add_even_layers(&f, s, c->layers == LAYERS_EVEN);
     if (s->fixed[KNOB_RECOMPUTE] < 0) add_recompute(&f, s, c);
+    add_parts(&f, s);
     if (config_given(s->o.cfg, METHOD)) add_flag(&f, METHOD, "block");
     for (int i = 0, own = f.n; i < s->o.nflags; i++)
         if (!has_flag(&f, own, s->o.flag[i])) PUSH(mem, f.flag, f.n, f.cap, s->o.flag[i]);

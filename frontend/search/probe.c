@@ -1,6 +1,7 @@
 /* probe.c - see probe.h. */
 #include "frontend/search/probe.h"
 #include "frontend/config/config_state.h"
+#include "frontend/model/recompute.h"
 #include "passes/estimate/touches.h"
 #include "passes/passes.h"
 
@@ -34,6 +35,8 @@ Config one_stage_config(const Config *cfg) {
     c.parallel_parallel_optimizer_config_optimizer_level = ZERO_AUTO;
     c.recompute_config_recompute = (TextList){0};
     c.recompute_config_recompute_method = RECOMPUTE_BLOCK;
+    for (int i = 0; i < RECOMPUTE_PARTS; i++)
+        if (recompute_counts(&c, i)) recompute_part_default(&c, i);
     c.context_tile_size = 0; /* rows of a tile do not grow in a straight line */
     return c;
 }

@@ -99,6 +99,12 @@ static void refuse_flags(const Config *cfg) {
         cfg->parallel_parallel_optimizer_config_optimizer_weight_shard_size != -1)
         config_refuse(cfg, SHARE, NULL, "leave it out, and try sizes with stator plan",
                       "a search splits states over all replicas, or none");
+    for (int i = 0; i < RECOMPUTE_PARTS; i++)
+        if (config_by_flag(cfg, recompute_part_keys[i]) && recompute_counts(cfg, i))
+            config_refuse(cfg, recompute_part_keys[i], NULL,
+                          "leave it out, or True, False or names of values",
+                          "a search takes %s alike for all layers",
+                          recompute_part_keys[i]);
     if (cfg->parallel_config_noop_layers.n)
         config_refuse(cfg, PC "noop_layers", NULL, "num_layers without them",
                       "a search does not take layers that do not exist");

@@ -200,7 +200,9 @@ static char *layers_file(const char *name, const char *more) {
 TEST(layers_of_stages_are_kept) {
     static const char *const says[] = {"", ", num_layers_in_first_pipeline_stage: 1",
                                        ", num_layers_in_last_pipeline_stage: 3",
-                                       ", offset: [1, 0, 0, 0]"};
+                                       ", offset: [1, 0, 0, 0]",
+                                       "}\nrecompute_config: {select_recompute: "
+                                       "[2, 1, 0, 0]"};
     for (int i = 0; i < ARRAY_LEN(says) * ARRAY_LEN(says); i++) {
         Arena *mem = arena_new();
         const char *first = says[i % ARRAY_LEN(says)], *then = says[i / ARRAY_LEN(says)];
@@ -220,6 +222,7 @@ TEST(layers_of_stages_are_kept) {
         Config *cfg = config_load(mem, on.path, on.nflags, on.flag);
         EXPECT_INT(stage_layers_of_config(cfg).list.columns, 4);
         for (int k = 0; k < KNOBS; k++) same_value(run, cfg, knob_key[k]);
+        same_value(run, cfg, "recompute_config.select_recompute");
         arena_free(mem);
     }
 }

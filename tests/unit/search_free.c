@@ -239,6 +239,42 @@ TEST(layers_of_stages_in_a_file_are_free) {
     }
 }
 
+#define REMAKE "recompute_config."
+
+TEST(numbers_of_layers_made_again_in_part_are_free) {
+    static const char *const says[] = {
+        "select_recompute: [2, 1, 0, 0]", "select_recompute: 2",
+        "select_comm_recompute: [1, 1, 1, 0]",
+        "select_recompute: [[2, 0, 0, 1]], select_comm_recompute: 1"};
+    static const char *const words[] = {PC "pipeline_stage=1", PC "pipeline_stage=2",
+                                        PC "model_parallel=2 " PC
+                                           "sequence_parallel=True"};
+    for (int i = 0; i < ARRAY_LEN(says) * ARRAY_LEN(words); i++) {
+        Arena *mem = arena_new();
+        const char *said = says[i % ARRAY_LEN(says)];
+        const char *flags = words[i / ARRAY_LEN(says)];
+        test_at("%s with %s", said, flags);
+        char *path = nine_layers(
+            arena_printf(mem, ", pipeline_stage: 4}\nrecompute_config: {%s", said));
+        Verified best = best_of_words(mem, path, flags);
+        EXPECT(has_flag(&best, arena_printf(mem, "--" REMAKE "%.*s=null",
+                                            (int)strcspn(said, ":"), said)));
+        run(cmd_layer, path, "-n", "2", "--machine", machine(), (char *)NULL);
+        worked();
+        arena_free(mem);
+    }
+    static char *const stay[] = {"[q, k]", "True", "False"};
+    for (int i = 0; i < ARRAY_LEN(stay); i++) {
+        SEARCH(nine_layers(""), "4",
+               arena_printf(arena_new(), "--" REMAKE "select_recompute=%s", stay[i]));
+        worked();
+        EXPECT_PART(printed, arena_printf(arena_new(), "select_recompute=%s", stay[i]));
+    }
+    SEARCH(nine_layers(""), "4", "--" REMAKE "select_recompute=[2,1,0,0]");
+    refused(EXIT_CONFIG,
+            "a search takes recompute_config.select_recompute alike for all layers");
+}
+
 TEST(flags_without_effect_stay) {
     static const struct {
         const char *words, *stays;
