@@ -160,7 +160,14 @@ static void read_rope(const Json *root, ModelSpec *s) {
 /* ---- a model ---- */
 
 static int64_t need_size(const Json *root, const char *key, int64_t high) {
-    return json_i64(json_need(root, key), 1, high);
+    const Json *v = json_get(root, key);
+    char hint[200];
+    snprintf(hint, sizeof hint, "write \"%s\": and %s", key,
+             ends_with(key, "_positions") || ends_with(key, "_position_embeddings")
+                 ? "the most tokens of a text that it was made for, such as 2048"
+                 : "a whole number");
+    if (!v) json_fail(root, hint, "'%s' is missing here", key);
+    return json_i64(v, 1, high);
 }
 
 /* The sizes that every model has, the others under the names that its family gives them. */
@@ -345,7 +352,7 @@ static void want_causal(const Json *root) {
 
 ModelSpec model_hf_read(const Json *root) {
     const Json *name = json_need(root, "model_type");
-    HfType type = (HfType)model_hf_name(name, hf_types, HF_TYPES);
+    HfType type = hf_type_of(name);
     want_absent(root, "quantization_config");
     want_absent(root, "transformers_weights");
     want_causal(root);

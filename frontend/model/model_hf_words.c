@@ -15,6 +15,15 @@ static void list_names(const char *const *names, int n, char *text, size_t size)
                                  names[i]);
 }
 
+HfType hf_type_of(const Json *v) {
+    char all[400];
+    const char *s = json_string(v);
+    int i = name_index(s, hf_types, HF_TYPES);
+    if (i >= 0) return (HfType)i;
+    list_names(hf_types, HF_TYPES, all, sizeof all);
+    json_fail(v, all, "models of kind '%.100s' are not there", s);
+}
+
 int model_hf_name(const Json *v, const char *const *names, int n) {
     const char *s = json_string(v);
     int i = name_index(s, names, n);

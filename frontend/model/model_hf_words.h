@@ -6,6 +6,8 @@
 
 extern const char *const hf_rope_types[ROPE_TYPES];
 
+/* Fails where there is none of that name, and lists all: one that is alike is another model. */
+HfType hf_type_of(const Json *v);
 MlpAct hf_act_of(const Json *v); /* fails where there is none of that name */
 const char *hf_act_name(MlpAct act);
 

@@ -90,8 +90,31 @@ TEST(windows_of_a_qwen_that_no_layer_has) {
 TEST(names_that_are_not_known) {
     REFUSED("llama", ",\"rope_scaling\":{\"rope_type\":\"su\",\"factor\":2}",
             "hint: default, linear, dynamic, llama3 or yarn");
-    REFUSED("gemma", "", "hint: gpt2, llama, mistral, qwen2, qwen3 or gpt_neox");
+    static const char *const others[] = {"gemma",     "mixtral", "opt",
+                                         "qwen2_moe", "phi3",    "lama"};
+    for (int i = 0; i < ARRAY_LEN(others); i++) {
+        test_at("%s", others[i]);
+        REFUSED(others[i], "", "hint: gpt2, llama, mistral, qwen2, qwen3 or gpt_neox");
+    }
     REFUSED("llama", ",\"hidden_act\":\"silo\"", "hint: silu");
+}
+
+TEST(sizes_that_are_missing) {
+    static const char *const said[][3] = {
+        {"llama", "hidden_size", "and a whole number"},
+        {"gpt2", "n_positions", "and the most tokens of a text"},
+        {"llama", "max_position_embeddings", "and the most tokens of a text"},
+        {"gpt_neox", "max_position_embeddings", "and the most tokens of a text"}};
+    for (int i = 0; i < ARRAY_LEN(said); i++) {
+        test_at("%s %s", said[i][0], said[i][1]);
+        const char *sizes = strcmp(said[i][0], "gpt2") ? SIZES : GPT2;
+        char *text = arena_printf(mem(), "{\"model_type\":\"%s\",%s}", said[i][0], sizes);
+        strstr(text, said[i][1])[0] = 'x';
+        EXPECT_FAIL(
+            (void)model_spec_of_json(mem(), "config.json", text, strlen(text)),
+            EXIT_CONFIG,
+            arena_printf(mem(), "hint: write \"%s\": %s", said[i][1], said[i][2]));
+    }
 }
 
 TEST(rotary_positions_of_gpt_neox_have_names_of_their_own) {
