@@ -250,9 +250,28 @@ static void take_leaf(MindSpeed *s, const Leaf *leaf) {
     give_value(s, leaf, id);
 }
 
-static void check_group(const MindSpeed *s, const char *name, SourcePos at) {
+/* Groups of Megatron-LM's own files: of --yaml-cfg, and of its tests. */
+static const char *const megatron_groups[] = {"language_model", "model_parallel",
+                                              "MODEL_ARGS", "ENV_VARS", "TEST_TYPE"};
+
+static bool is_of_megatron(const YamlNode *root, const char *name) {
+    for (int i = 0; i < ARRAY_LEN(megatron_groups); i++)
+        if (yaml_get(root, megatron_groups[i])) return true;
+    return key_find(name) < 0 && !key_is_section(name) &&
+           megatron_find(name, strlen(name)) >= 0;
+}
+
+static void check_group(const MindSpeed *s, const YamlNode *root, const char *name,
+                        SourcePos at) {
     const char *near = nearest_name(name, groups, ARRAY_LEN(groups));
     if (is_one_of(name, groups, ARRAY_LEN(groups))) return;
+    if (is_of_megatron(root, name))
+        fail_at(EXIT_CONFIG, at,
+                "give them as flags: stator import -o gpt.yaml pretrain_gpt.py "
+                "--num-layers 24 --hidden-size 1024",
+                "%.100s: arguments of Megatron-LM in YAML, as of its --yaml-cfg, are not "
+                "read",
+                name);
     fail_at(EXIT_CONFIG, at,
             near ? arena_printf(s->m->mem, "did you mean %s?", near)
                  : "a configuration of MindFormers is read as it is: stator plan FILE",
@@ -279,7 +298,7 @@ static void find_leaves(MindSpeed *s, const YamlNode *root) {
         for (int k = 0; k < map.node->n; k++) {
             const YamlNode *key = map.node->keys[k];
             Leaf at = {path_below(s, &map, key), map.node->items[k]};
-            if (!map.path[0]) check_group(s, at.path, key->at);
+            if (!map.path[0]) check_group(s, root, at.path, key->at);
             if (at.node->kind == NODE_MAP)
                 PUSH(s->m->mem, maps, n, cap, at);
             else

@@ -251,6 +251,12 @@ TEST(what_is_not_known_is_told_at_its_place) {
     REFUSED("acelerate_config: {}\n", "did you mean accelerate_config?");
     REFUSED("runner_config: {epochs: 1}\n",
             "a configuration of MindFormers is read as it is: stator plan FILE");
+    static const char *const of_megatron[] = {
+        "language_model: {num_layers: 24}\n", "seed: 1\nmodel_parallel: {}\n",
+        "ENV_VARS: {A: 1}\nMODEL_ARGS: {--num-layers: 12}\n", "num_layers: 24\n"};
+    for (int i = 0; i < ARRAY_LEN(of_megatron); i++)
+        REFUSED(of_megatron[i], "give them as flags: stator import");
+    REFUSED("seed: 1\n", "a configuration of MindFormers is read as it is");
     REFUSED("train_config: {num_experts: 8}\n", "mixtures of experts");
     REFUSED("train_config: {seed: [1, 2]}\n", "seed");
     EXPECT_FAIL((void)config_of("- 1\n", ""), EXIT_CONFIG, "has groups");
