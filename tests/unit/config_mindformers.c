@@ -413,3 +413,18 @@ TEST(one_line_for_a_key_that_acts_as_another) {
     c = parse("runner_config: {gradient_accumulation_steps: 8}");
     EXPECT(has_note(c, "acts as parallel_config.micro_batch_num"));
 }
+
+TEST(switches_of_mindspore) {
+    Config *c = parse("context: {runtime_num_threads: 1}\n"
+                      "parallel: {auto_pipeline: False}");
+    EXPECT(has_note(c, "runtime_num_threads has no effect: context.threads says"));
+    EXPECT(!has_note(c, "auto_pipeline"));
+    EXPECT_FAIL(parse("parallel: {auto_pipeline: True}"), EXIT_CONFIG,
+                "auto_pipeline True is refused: stator search finds the number of "
+                "stages");
+    EXPECT_STR(
+        FLAGS("--train_dataset_dir", "a.txt")->train_dataset_data_loader_dataset_dir,
+        "a.txt");
+    EXPECT_FAIL(FLAGS("--gradient_accumulation_steps", "2"), EXIT_CONFIG,
+                "did you mean parallel_config.micro_batch_num?");
+}
