@@ -133,6 +133,56 @@ const char *config_idle(const Config *c, const char *path) {
     return NULL;
 }
 
+/* ---- what MindFormers has otherwise ---- */
+
+static bool gives_below(const Config *c, const char *section) {
+    for (int k = 0; k < N_KEYS; k++)
+        if (c->state->settings[k].value && begins_with(key_table[k].path, section))
+            return true;
+    return false;
+}
+
+static bool describes_gpt2(const Config *c) {
+    return c->model_type == MODEL_GPT2 && !config_has_source(c) && !c->model_file[0];
+}
+
+/* Has a file keys that act nowhere but there? */
+static bool is_for_mindformers(const Config *c) {
+    for (int k = 0; k < N_KEYS; k++)
+        if (c->state->settings[k].value && !key_acts(&key_table[k]) &&
+            !config_of_flag(c->state->settings[k].value->at))
+            return true;
+    return false;
+}
+
+static void note_default(Config *cfg, const char *path, const char *there) {
+    Arena *mem = cfg->state->mem;
+    if (config_given(cfg, path) || config_idle(cfg, path)) return;
+    config_note(cfg, path,
+                "%s is not given: here it is %s, in MindFormers %s: write that "
+                "for the same numbers",
+                path, config_value(cfg, mem, path), there);
+}
+
+static void note_otherwise(Config *cfg) {
+    static const char micro[] = "parallel_config.micro_batch_num";
+    const Config *c = cfg;
+    bool trains = c->run_mode == RUN_TRAIN || c->run_mode == RUN_FINETUNE;
+    if (!trains || !is_for_mindformers(c)) return;
+#define OTHERWISE(path, condition, there)                                                \
+    if (condition) note_default(cfg, path, there);
+#include "frontend/config/keys.def"
+    long long n = c->parallel_config_micro_batch_num;
+    if (n > 1 && !staged(c) && config_given(c, micro) &&
+        !config_of_flag(config_where(c, micro)) &&
+        !config_given(c, "runner_config.gradient_accumulation_steps"))
+        config_note(cfg, micro,
+                    "micro_batch_num %lld counts without stages too: a step has %lld "
+                    "micro-batches; in MindFormers it has no effect where pipeline_stage "
+                    "is 1: write micro_batch_num: 1 for that",
+                    n, n);
+}
+
 /* A switch that is off asks for nothing. */
 static bool asks(const Config *cfg, int k) {
     const Key *key = &key_table[k];
@@ -148,4 +198,5 @@ void config_note_idle(Config *cfg) {
         if (why) config_add_needless(cfg, k, why);
     }
     config_note_needless(cfg);
+    note_otherwise(cfg);
 }

@@ -428,3 +428,55 @@ TEST(switches_of_mindspore) {
     EXPECT_FAIL(FLAGS("--gradient_accumulation_steps", "2"), EXIT_CONFIG,
                 "did you mean parallel_config.micro_batch_num?");
 }
+
+/* The notes of one configuration about what MindFormers has otherwise. */
+static bool notes(const char *text, const char *part) {
+    Config *c = parse(text);
+    strategy_of_config(c);
+    return has_note(c, part);
+}
+
+TEST(defaults_that_mindformers_has_otherwise_are_told) {
+    static const char *const of[][4] = {
+        {"trainer: {type: A}", "optimizer.weight_decay", "0.1", "0.0"},
+        {"use_parallel: True", "optimizer.beta2", "0.95", "0.999"},
+        {"trainer: {type: A}", "runner_wrapper.use_clip_grad", "True", "False"},
+        {"trainer: {type: A}\noptimizer: {type: FusedAdamWeightDecay}", "optimizer.eps",
+         "1e-08", "1.e-6"},
+        {"trainer: {type: A}\nlr_schedule: {type: polynomial}", "lr_schedule.lr_end", "0",
+         "1.e-7"},
+        {"trainer: {type: A}\nmodel: {model_config: {type: GPT2Config}}",
+         "model.model_config.dropout_prob", "0", "0.1"}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        test_at("%s", of[i][1]);
+        EXPECT(notes(of[i][0], arena_printf(mem(),
+                                            "%s is not given: here it is %s, in "
+                                            "MindFormers %s",
+                                            of[i][1], of[i][2], of[i][3])));
+    }
+    static const char *const none[][2] = {
+        {"run_mode: train", "in MindFormers"},
+        {"trainer: {type: A}\nrun_mode: predict", "in MindFormers"},
+        {"trainer: {type: A}\noptimizer: {weight_decay: 0.1}", "weight_decay"},
+        {"trainer: {type: A}\noptimizer: {betas: [0.9, 0.95]}", "beta2 is"},
+        {"trainer: {type: A}\noptimizer: {type: SGD}", "beta2"},
+        {"trainer: {type: A}\nrunner_wrapper: {scale_sense: 1}", "use_clip_grad"},
+        {"trainer: {type: A}\nmodel: {model_config: {type: LlamaConfig}}", "dropout"}};
+    for (int i = 0; i < ARRAY_LEN(none); i++) {
+        test_at("%s", none[i][0]);
+        EXPECT(!notes(none[i][0], none[i][1]));
+    }
+}
+
+TEST(micro_batches_without_stages_are_told) {
+    const char *said = "micro_batch_num 8 counts without stages too";
+    const char *file = "trainer: {type: A}\nparallel_config: {micro_batch_num: 8%s}%s";
+    EXPECT(notes(arena_printf(mem(), file, "", ""), said));
+    EXPECT(!notes(arena_printf(mem(), file, ", pipeline_stage: 2", ""), said));
+    EXPECT(!notes(arena_printf(mem(), file, "",
+                               "\nrunner_config: {gradient_accumulation_steps: 2}"),
+                  said));
+    EXPECT(!notes("parallel_config: {micro_batch_num: 8}", said));
+    EXPECT(!notes("trainer: {type: A}\nparallel_config: {micro_batch_num: 1}",
+                  "without stages"));
+}
