@@ -16,9 +16,6 @@
 #define STATOR_VERSION "0.1"
 #endif
 
-static int cmd_help(int argc, char **argv);
-static int cmd_completion(int argc, char **argv);
-
 static int (*const command_run[N_COMMANDS])(int argc, char **argv) = {
 #define COMMAND(name, ...) cmd_##name,
 #include "frontend/config/commands.def"
@@ -76,7 +73,7 @@ static bool is_version(const char *word) {
     return is_one_of(word, words, ARRAY_LEN(words));
 }
 
-static int cmd_help(int argc, char **argv) {
+int cmd_help(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *o = options_read(mem, COMMAND_help, argc, argv);
     const bool usual = o, man = o && option_given(o, "--man");
@@ -97,7 +94,7 @@ static int cmd_help(int argc, char **argv) {
     return 0;
 }
 
-static int cmd_completion(int argc, char **argv) {
+int cmd_completion(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *o = options_read(mem, COMMAND_completion, argc, argv);
     const char *shell = o && o->nwords ? o->word[0] : "";
