@@ -337,6 +337,10 @@ int plan_stage_count(const Plan *p) {
     return p->pipe ? p->pipe->schedule->stages : 1;
 }
 
+const Plan *plan_stage(const Plan *p, int k) {
+    return p->pipe ? &p->pipe->stage[k] : p;
+}
+
 int plan_host_ranks(const Plan *p) {
     return machine_host_ranks(p->machine, p->ranks * plan_stage_count(p));
 }
@@ -348,17 +352,16 @@ const MachineRank *plan_machine_rank(const Plan *p) {
 const Func **plan_entries(Arena *mem, const Plan *p) {
     int stages = plan_stage_count(p);
     const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
-    for (int k = 0; k < stages; k++)
-        entry[k] = p->pipe ? p->pipe->stage[k].entry : p->entry;
+    for (int k = 0; k < stages; k++) entry[k] = plan_stage(p, k)->entry;
     return entry;
 }
 
 /* The plan of the stage that needs most memory. */
 static const Plan *largest(const Plan *p) {
     const Plan *most = p;
-    for (int k = 0; p->pipe && k < plan_stage_count(p); k++)
-        if (p->pipe->stage[k].memory.total_bytes > most->memory.total_bytes)
-            most = &p->pipe->stage[k];
+    for (int k = 0; k < plan_stage_count(p); k++)
+        if (plan_stage(p, k)->memory.total_bytes > most->memory.total_bytes)
+            most = plan_stage(p, k);
     return most;
 }
 

@@ -215,6 +215,7 @@ int64_t plan_packed_bytes(const Config *cfg, int threads, int64_t plan_bytes);
 int64_t plan_room_bytes(const Config *cfg, int threads, int64_t left_bytes);
 /* 1 without a pipeline. */
 int plan_stage_count(const Plan *p);
+const Plan *plan_stage(const Plan *p, int k); /* p itself without a pipeline */
 /* On the machine of the plan, which is set: ranks of one host, and the rates of one of them. */
 int plan_host_ranks(const Plan *p);
 const MachineRank *plan_machine_rank(const Plan *p);
@@ -228,5 +229,7 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out);
 /* For programs: adds the members of a JSON object, without braces around them and without
  * a comma at the end, each on a line that begins with two spaces. */
 void plan_json(const Plan *p, Text *out);
+/* An object of its classes, and their total. */
+void plan_json_memory(const MemoryPlan *m, Text *out);
 
 #endif

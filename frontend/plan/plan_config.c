@@ -214,14 +214,12 @@ PlanCost plan_cost(Arena *mem, Config *cfg, int64_t ranks, const Machine *m, int
     o.unverified = true;
     CompileOptions co = compile_options(j);
     int stages = (int)MAX(j->strategy.stages, 1);
-    if (stages > 1) module_plan_common(mem, step, &o);
+    module_plan_common(mem, step, &o);
     const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
     for (int i = 0; i < stages; i++) {
-        o.stage = stages > 1 ? nth_stage(stages, i) : o.stage;
-        const Func *f = stages > 1 ? module_plan_stage(mem, step, &o, &co)
-                                   : module_plan(mem, step, train_passes, &o, &co);
-        entry[stages > 1 ? o.stage : 0] = f;
-        Plan p = plan_count(mem, f, j);
+        o.stage = nth_stage(stages, i);
+        entry[o.stage] = module_plan_stage(mem, step, &o, &co);
+        Plan p = plan_count(mem, entry[o.stage], j);
         cost.bytes = MAX(cost.bytes, p.memory.total_bytes);
         cost.sent_bytes = MAX(cost.sent_bytes, plan_sent_bytes(&p));
         if ((double)(cost.bytes + cost.ahead_bytes) > room_bytes) return cost;

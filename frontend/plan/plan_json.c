@@ -177,12 +177,17 @@ static void add_work(const Plan *p, Text *s) {
     add_bound(p, s, ",\n  ");
 }
 
-static void add_memory(const Plan *p, Text *s) {
-    text_add(s, ",\n  \"memory_bytes\": {");
+void plan_json_memory(const MemoryPlan *m, Text *out) {
+    text_add(out, "{");
     for (int i = 0; i < MEM_CLASSES; i++)
-        text_add(s, "\"%s\": %lld, ", memory_class_name[i],
-                 (long long)p->memory.class_bytes[i]);
-    text_add(s, "\"total\": %lld}", (long long)p->memory.total_bytes);
+        text_add(out, "\"%s\": %lld, ", memory_class_name[i],
+                 (long long)m->class_bytes[i]);
+    text_add(out, "\"total\": %lld}", (long long)m->total_bytes);
+}
+
+static void add_memory(const Plan *p, Text *s) {
+    text_add(s, ",\n  \"memory_bytes\": ");
+    plan_json_memory(&p->memory, s);
     text_add(s, ",\n  \"memory_limit_bytes\": %lld",
              (long long)p->job->cfg->context_max_device_memory);
     if (p->job->cfg->context_max_device_memory)

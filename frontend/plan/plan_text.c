@@ -37,9 +37,8 @@ static double rank_flops(const Plan *p) {
 
 /* Of all ranks of all stages. */
 static double all_flops(const Plan *p) {
-    double flops = p->pipe ? 0 : rank_flops(p);
-    for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
-        flops += rank_flops(&p->pipe->stage[k]);
+    double flops = 0;
+    for (int k = 0; k < plan_stage_count(p); k++) flops += rank_flops(plan_stage(p, k));
     return flops * p->ranks;
 }
 
@@ -436,7 +435,7 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
     add_mesh(&o);
     if (p->pipe) add_stages(&o);
     for (int k = 0; k < plan_stage_count(p); k++) {
-        Out stage = {mem, out, p->pipe ? &p->pipe->stage[k] : p};
+        Out stage = {mem, out, plan_stage(p, k)};
         add_stage(&stage);
     }
     plan_print_time(p, out);

@@ -86,10 +86,6 @@ bool simulate_passes(const Simulation *s) {
 
 /* ---- what is shown ---- */
 
-static const Plan *stage_of(const Plan *p, int k) {
-    return p->pipe ? &p->pipe->stage[k] : p;
-}
-
 void simulate_print_ranks(Arena *mem, const Plan *p, int64_t steps, Text *out) {
     const Mesh *m = &p->m->mesh;
     int stages = plan_stage_count(p), n = 0;
@@ -187,7 +183,7 @@ static void add_traffic(const Simulation *s, Text *out) {
 
 static const char *memory_text(Arena *mem, const Plan *p, int stage) {
     return arena_strdup(mem,
-                        human((double)stage_of(p, stage)->memory.total_bytes, "B").s);
+                        human((double)plan_stage(p, stage)->memory.total_bytes, "B").s);
 }
 
 static void add_memory(const Simulation *s, Text *out) {

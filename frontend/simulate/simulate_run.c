@@ -51,9 +51,8 @@ static void check_memory(double need, const char *what) {
 
 static double planned_bytes(const Plan *p) {
     double bytes = 0;
-    if (!p->pipe) return (double)p->memory.total_bytes * p->ranks;
-    for (int k = 0; k < p->pipe->schedule->stages; k++)
-        bytes += (double)p->pipe->stage[k].memory.total_bytes * p->ranks;
+    for (int k = 0; k < plan_stage_count(p); k++)
+        bytes += (double)plan_stage(p, k)->memory.total_bytes * p->ranks;
     return bytes;
 }
 

@@ -48,7 +48,7 @@ InterpWatch simulate_traffic_watch(SimulateTraffics *t) {
     return (InterpWatch){see, t};
 }
 
-static void plan_stage(SimulateTraffics *t, const Plan *p, int stage) {
+static void add_stage(SimulateTraffics *t, const Plan *p, int stage) {
     for (int i = 0; i < p->ncomm; i++) {
         const PlanComm *c = &p->comm[i];
         SimulateTraffic *r = row_of(t, stage, c->kind, c->axes);
@@ -63,7 +63,5 @@ static void plan_stage(SimulateTraffics *t, const Plan *p, int stage) {
 }
 
 void simulate_traffic_plan(SimulateTraffics *t, const Plan *p) {
-    if (!p->pipe) plan_stage(t, p, 0);
-    for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
-        plan_stage(t, &p->pipe->stage[k], k);
+    for (int k = 0; k < plan_stage_count(p); k++) add_stage(t, plan_stage(p, k), k);
 }

@@ -49,14 +49,6 @@ static void write_file(const Train *t, const char *name, const Text *text) {
     file_write(path, text->s, text->n, EXIT_DATA);
 }
 
-static void add_classes(Text *s, const MemoryPlan *plan) {
-    text_add(s, "{");
-    for (int i = 0; i < MEM_CLASSES; i++)
-        text_add(s, "\"%s\": %lld, ", memory_class_name[i],
-                 (long long)plan->class_bytes[i]);
-    text_add(s, "\"total\": %lld}", (long long)plan->total_bytes);
-}
-
 /* The memory that this process will have: what it has now, without the arena, plus what
  * the plan and the data take. */
 static void add_memory(const Train *t, Text *s) {
@@ -64,7 +56,7 @@ static void add_memory(const Train *t, Text *s) {
                         (uint64_t)job_ahead_bytes(&t->job);
     if (t->probe) {
         text_add(s, ",\n  \"dump_memory_bytes\": ");
-        add_classes(s, &t->probe->plan);
+        plan_json_memory(&t->probe->plan, s);
         resident += (uint64_t)t->probe->plan.total_bytes;
     }
     if (t->profile_bytes) {
@@ -120,8 +112,7 @@ void report_plan(Train *t) {
 static void write_plan(const Train *t) {
     const Program *p = t->program;
     Text s = text_new(t->mem);
-    text_add(&s, "{\n");
-    text_add_bytes(&s, t->plan_json, strlen(t->plan_json));
+    text_add(&s, "{\n%s", t->plan_json);
     if (t->predicted_seconds > 0)
         text_add(&s, ",\n  \"predicted_step_seconds\": %.6g", t->predicted_seconds);
     text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,
