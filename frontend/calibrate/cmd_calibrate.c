@@ -1,10 +1,12 @@
 /* cmd_calibrate.c - stator calibrate: measures this machine and writes it as a file. */
+#include "codegen/codegen.h"
 #include "frontend/calibrate/calibrate.h"
 #include "frontend/calibrate/merge.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
 #include "runtime/comm/comm.h"
+#include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -31,11 +33,10 @@ static void name_machine(Arena *mem, Machine *m, int cores) {
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(day, sizeof day, "%Y-%m-%d", &utc);
-    Text made = text_new(mem);
-    text_add(&made, "%s, ", day);
-    machine_describe_host(mem, &made);
     m->name = m->host = arena_strdup(mem, comm_host());
-    m->made_on = made.s;
+    /* "2024-05-06, AMD EPYC, 2 cores, oneDNN 2.6.3, ..." */
+    m->made_on =
+        arena_printf(mem, "%s, %s, %s", day, cpu_model(mem), program_libraries(mem));
     m->cores = cores;
 }
 

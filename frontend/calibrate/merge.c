@@ -1,7 +1,5 @@
 /* merge.c - see merge.h. */
 #include "frontend/calibrate/merge.h"
-#include "codegen/codegen.h"
-#include "runtime/core/peak.h"
 
 static bool has_section(const Machine *m, const MachineRank *r) {
     for (int i = 0; i < m->nranks; i++)
@@ -68,8 +66,4 @@ Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now) {
     for (int i = 0; i < now->ncollectives; i++)
         m->collective[m->ncollectives++] = now->collective[i];
     return m;
-}
-
-void machine_describe_host(Arena *mem, Text *out) {
-    text_add(out, "%s, %s", cpu_model(mem), program_libraries(mem));
 }

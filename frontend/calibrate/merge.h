@@ -8,7 +8,5 @@
  * bytes_per_second, host, and the name where that is the host's. Other keys of the file stay as
  * they are. */
 Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now);
-/* CPU and libraries: "AMD EPYC, 2 cores, oneDNN 2.6.3, ..." */
-void machine_describe_host(Arena *mem, Text *out);
 
 #endif
