@@ -285,6 +285,12 @@ DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {
                        .ncolumns = j->ncolumns};
 }
 
+DataBatch job_batch_new(Arena *mem, const Job *j, int64_t samples) {
+    Data like = {
+        .batch = samples, .seq = j->seq, .column = j->column, .ncolumns = j->ncolumns};
+    return data_batch_new(mem, &like);
+}
+
 bool job_full_batches(const Job *j) {
     return j->shape.own_positions || j->shape.documents;
 }

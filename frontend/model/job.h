@@ -56,6 +56,8 @@ void job_choose_tokens(Job *j, int64_t (*vocabulary)(const Job *j));
 bool job_masks_labels(const Config *cfg);
 /* A job that plans, with strategy, model and sizes chosen as cfg says. */
 Job *job_to_plan(Arena *mem, Config *cfg);
+/* Room for a batch of so many samples. */
+DataBatch job_batch_new(Arena *mem, const Job *j, int64_t samples);
 /* Does the model read more of a batch than tokens and labels, or columns? */
 bool job_full_batches(const Job *j);
 /* Memory of the batches that a run reads ahead; INT64_MAX / 2 when there are more. */

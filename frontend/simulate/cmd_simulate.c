@@ -27,7 +27,7 @@ static int simulate_numbers(Given *g) {
                     .steps = option_int(g->o, "--steps", 2)};
     s.data = simulate_data_open(g->mem, &job, s.steps, option_given(g->o, "--random"));
     simulate_run(&s);
-    simulate_data_close(&s.data);
+    data_close(s.data.source);
     Text out = text_new(g->mem);
     simulate_print(&s, &out);
     text_print(&out);

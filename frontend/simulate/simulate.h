@@ -53,7 +53,6 @@ SimulateData simulate_data_open(Arena *mem, const SimulateJob *s, int64_t steps,
                                 bool random);
 /* Fills `batch` and `counted`: all rows of step `step`, from 0 on. */
 void simulate_data_next(SimulateData *d, int64_t step);
-void simulate_data_close(SimulateData *d);
 
 /* ---- simulate_ranks.c ---- */
 

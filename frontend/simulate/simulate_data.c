@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "frontend/config/data_open.h"
 #include "frontend/simulate/simulate.h"
+#include "frontend/train/train.h"
 #include <stdlib.h>
 
 /* Streams of random numbers. */
@@ -46,24 +47,12 @@ static const char *why_random(Arena *mem, const SimulateJob *s, bool random) {
                          mem, "random: the batches of %s have a size of their own", path);
 }
 
-static DataBatch new_batch(Arena *mem, const Job *j) {
-    size_t n = (size_t)(j->batch * j->micro * j->seq);
-    DataBatch b = {.column = NEW_ARRAY(mem, void *, (size_t)j->ncolumns + 1)};
-    for (int k = 0; k < j->ncolumns; k++)
-        b.column[k] =
-            NEW_ARRAY(mem, int32_t, (size_t)(j->batch * j->micro * j->column[k].count));
-    if (j->ncolumns) return b;
-    int32_t **array[] = {&b.tokens, &b.labels, &b.positions, &b.attends_from};
-    for (int i = 0; i < ARRAY_LEN(array); i++) *array[i] = NEW_ARRAY(mem, int32_t, n);
-    b.loss_mask = NEW_ARRAY(mem, float, n);
-    return b;
-}
-
 SimulateData simulate_data_open(Arena *mem, const SimulateJob *s, int64_t steps,
                                 bool random) {
     const Job *j = &s->job;
-    SimulateData d = {
-        .job = j, .vocab = job_data_shape(j, 1, 1).vocab, .batch = new_batch(mem, j)};
+    SimulateData d = {.job = j,
+                      .vocab = job_data_shape(j, 1, 1).vocab,
+                      .batch = job_batch_new(mem, j, j->batch * j->micro)};
     const char *why = why_random(mem, s, random);
     d.what = why ? why : data_path_given(j->cfg, SPLIT_TRAIN);
     if (why) return d;
@@ -78,11 +67,6 @@ SimulateData simulate_data_open(Arena *mem, const SimulateJob *s, int64_t steps,
              "--random",
              d.what, (long long)have, (long long)d.source->batch, (long long)steps);
     return d;
-}
-
-void simulate_data_close(SimulateData *d) {
-    if (d->source) data_close(d->source);
-    d->source = NULL;
 }
 
 /* ---- random ones ---- */
@@ -145,22 +129,13 @@ static void bring_inside(const SimulateData *d) {
     }
 }
 
-static int64_t count_labels(const SimulateData *d) {
-    const Job *j = d->job;
-    const int32_t *label = d->batch.labels;
-    int64_t n = 0, each = j->seq;
-    if (j->ncolumns && j->labels < 0) return 0;
-    if (j->ncolumns)
-        label = d->batch.column[j->labels], each = j->column[j->labels].count;
-    for (int64_t i = 0; i < j->batch * j->micro * each; i++) n += label[i] >= 0;
-    return n;
-}
-
 void simulate_data_next(SimulateData *d, int64_t step) {
+    const Job *j = d->job;
+    bool labelled = !j->ncolumns || j->labels >= 0;
     if (d->source)
         data_batch(d->source, step, &d->batch);
     else
         draw_batch(d, step);
     bring_inside(d);
-    d->counted = count_labels(d);
+    d->counted = labelled ? counted_labels(j, &d->batch, 0, j->batch * j->micro) : 0;
 }

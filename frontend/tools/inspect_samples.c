@@ -137,14 +137,10 @@ static void add_sample(Text *t, const Data *d, int64_t sample, const DataBatch *
 }
 
 static DataBatch room_for_row(Arena *mem, const Data *d) {
-    if (d->ncolumns) return data_batch_new(mem, d);
-    size_t n = (size_t)d->seq;
-    return (DataBatch){.tokens = NEW_ARRAY(mem, int32_t, n),
-                       .labels = NEW_ARRAY(mem, int32_t, n),
-                       .positions = NEW_ARRAY(mem, int32_t, n),
-                       .attends_from = NEW_ARRAY(mem, int32_t, n),
-                       .loss_mask = NEW_ARRAY(mem, float, n),
-                       .keep_labels = true};
+    DataBatch row = data_batch_new(mem, d);
+    row.loss_mask = NEW_ARRAY(mem, float, (size_t)d->seq);
+    row.keep_labels = true;
+    return row;
 }
 
 /* A source with an end has no samples beyond it; the others begin their next epoch. */

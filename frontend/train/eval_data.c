@@ -54,15 +54,6 @@ void eval_data_open(Eval *e) {
 
 /* ---- batches ---- */
 
-/* Room for a micro-batch. */
-static DataBatch room(const Train *t) {
-    Data like = {.batch = t->job.batch,
-                 .seq = t->job.seq,
-                 .column = t->job.column,
-                 .ncolumns = t->job.ncolumns};
-    return data_batch_new(t->mem, &like);
-}
-
 static void copy_row(void *rows, int64_t from, int64_t to, size_t each) {
     if (rows)
         memcpy((char *)rows + (size_t)to * each, (char *)rows + (size_t)from * each,
@@ -104,7 +95,7 @@ static void check_loss(const Batch *b, const Evaluator *v) {
     const Job *j = &b->e->t.job;
     const char *fault;
     int64_t labels = j->ncolumns ? j->column[j->labels].count : j->seq;
-    int64_t n = counted_labels(&b->e->t, &b->rows, 0, j->batch);
+    int64_t n = counted_labels(j, &b->rows, 0, j->batch);
     double own = (double)evaluator_loss(v), sum = 0;
     for (int64_t i = 0; i < j->batch; i++) sum += (double)evaluator_sample_loss(v)[i];
     double mean = sum / (double)MAX(n, 1), all = sum / (double)(j->batch * labels);
@@ -127,7 +118,7 @@ static void take_rows(void *context, const Evaluator *v, int64_t row, double wei
     check(row == 0);
     for (int64_t i = 0; i < b->n; i++) {
         double sum = (double)loss[i];
-        int64_t tokens = counted_labels(&b->e->t, &b->rows, i, 1);
+        int64_t tokens = counted_labels(&b->e->t.job, &b->rows, i, 1);
         s->samples++;
         s->tokens += tokens;
         s->bytes += bytes_of_row(b->e, &b->rows, i);
@@ -167,7 +158,7 @@ static void end_if_failed(void) {
 
 void eval_run(Eval *e) {
     Train *t = &e->t;
-    Batch b = {.e = e, .rows = room(t)};
+    Batch b = {.e = e, .rows = job_batch_new(t->mem, &t->job, t->job.batch)};
     double start = clock_seconds(), said = start;
     for (b.first = 0; b.first < e->source.n; b.first += t->job.batch) {
         b.n = MIN(t->job.batch, e->source.n - b.first);

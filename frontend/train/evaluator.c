@@ -161,7 +161,7 @@ void evaluator_start(const Train *t, Evaluator *e) {
 static double run_weight(const Train *t, const Evaluator *e, const DataBatch *b,
                          int64_t row) {
     if (!e->weighted) return 1;
-    int64_t n = counted_labels(t, b, row, t->job.batch);
+    int64_t n = counted_labels(&t->job, b, row, t->job.batch);
     if (e->counted) *e->counted = (float)MAX(n, 1);
     return (double)n;
 }

@@ -214,9 +214,8 @@ void train_run(Program *p);
 void train_end_if_data_failed(Train *t, bool possible);
 
 /* train_inputs.c: what is made of a step's number and its labels. */
-/* Labels that count of rows [first_row, first_row + rows) of a batch of t's length. */
-int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
-                       int64_t rows);
+/* Labels that count of rows [first_row, first_row + rows) of a batch of the job's length. */
+int64_t counted_labels(const Job *j, const DataBatch *b, int64_t first_row, int64_t rows);
 /* The operand of dropout for step `step` (from 1 on) in so many runs of the model:
  * rng[micro, RNG_WORDS]. */
 void fill_rng(uint64_t seed, int64_t step, int64_t micro, int32_t *rng);

@@ -125,8 +125,9 @@ void dump_first_step(Train *t, const DataBatch *batch) {
     int64_t each = t->results->batch, runs = t->results->samples / each;
     if (rng) fill_rng((uint64_t)t->job.cfg->seed, t->start_step + 1, 1, rng);
     if (counted)
-        *counted = (float)((double)MAX(counted_labels(t, batch, 0, t->data->batch), 1) /
-                           (double)runs);
+        *counted =
+            (float)((double)MAX(counted_labels(&t->job, batch, 0, t->data->batch), 1) /
+                    (double)runs);
     join_parameters(t);
     for (int64_t k = 0; k < runs; k++) {
         feed_batch(feed, batch, k * each);

@@ -17,9 +17,8 @@ void fill_rng(uint64_t seed, int64_t step, int64_t micro, int32_t *rng) {
     }
 }
 
-int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
+int64_t counted_labels(const Job *j, const DataBatch *b, int64_t first_row,
                        int64_t rows) {
-    const Job *j = &t->job;
     int64_t each = j->ncolumns ? j->column[j->labels].count : j->seq, n = 0;
     const int32_t *label = j->ncolumns ? b->column[j->labels] : b->labels;
     for (int64_t i = first_row * each; i < (first_row + rows) * each; i++)

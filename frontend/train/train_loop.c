@@ -45,7 +45,7 @@ static void look_for_signal(void) {
 
 /* Every rank has read the labels of the whole step. */
 static void fill_counted(const Train *t, const DataBatch *batch) {
-    int64_t n = counted_labels(t, batch, 0, t->data->batch);
+    int64_t n = counted_labels(&t->job, batch, 0, t->data->batch);
     *t->at.counted = (float)((double)MAX(n, 1) / (double)(t->job.micro * t->job.parts));
 }
 
