@@ -377,10 +377,7 @@ static void write_tables(Train *t) {
         text_add(&table, "\n");
         text_add_bytes(&table, other, bytes);
     }
-    if (comm_rank() == 0) {
-        const char *path = path_join(mem, t->run_dir, RUN_OPS);
-        record_say_written(t, "ops", RUN_OPS, file_write_atomic(path, table.s, table.n));
-    }
+    if (comm_rank() == 0) record_write(t, "ops", RUN_OPS, &table);
     arena_free(mem);
 }
 

@@ -26,6 +26,8 @@ typedef struct Record {
 
 /* A line about a file of the run folder that has been written, or not (an errno value). */
 void record_say_written(const Train *t, const char *what, const char *name, int error);
+/* Writes it, and says so. */
+void record_write(const Train *t, const char *what, const char *name, const Text *text);
 
 /* train_tasks.c, on all ranks: timeline.csv and timeline.svg of a pipeline. */
 void tasks_write_timeline(const Train *t, const Record *r);

@@ -18,6 +18,11 @@ void record_say_written(const Train *t, const char *what, const char *name, int 
         report_say(t, "%-10s %s/%s", what, t->run_dir, name);
 }
 
+void record_write(const Train *t, const char *what, const char *name, const Text *text) {
+    const char *path = path_join(text->mem, t->run_dir, name);
+    record_say_written(t, what, name, file_write_atomic(path, text->s, text->n));
+}
+
 /* ---- as planned ---- */
 
 /* Of all chunks on rank 0; elsewhere those of this rank's stage. */
@@ -41,10 +46,8 @@ static void draw_schedule(const Train *t, Arena *mem) {
     if (comm_rank()) return;
     plan_fill_task_flops(t->pipe, flops);
     Timeline l = plan_schedule_timeline(mem, t->pipe, (const double(*)[TASK_KINDS])flops);
-    const char *path = path_join(mem, t->run_dir, RUN_SCHEDULE);
     Text picture = timeline_svg(mem, &l);
-    record_say_written(t, "schedule", RUN_SCHEDULE,
-                       file_write_atomic(path, picture.s, picture.n));
+    record_write(t, "schedule", RUN_SCHEDULE, &picture);
 }
 
 void tasks_draw_schedule(const Train *t) {
@@ -152,9 +155,7 @@ static void write_csv(const Train *t, const Record *r, const StageTimes *of, Are
     text_add(&csv, "step,rank,stage,task,begin_seconds,end_seconds\n");
     for (int64_t nth = 0; nth < steps_of(r); nth++)
         for (int k = 0; k < t->pipe->stages; k++) add_stage_rows(r, &of[k], nth, k, &csv);
-    const char *path = path_join(mem, t->run_dir, RUN_TIMELINE_CSV);
-    record_say_written(t, "timeline", RUN_TIMELINE_CSV,
-                       file_write_atomic(path, csv.s, csv.n));
+    record_write(t, "timeline", RUN_TIMELINE_CSV, &csv);
 }
 
 /* The last recorded step, from its first task to the end of its last. */
@@ -193,10 +194,8 @@ void tasks_write_timeline(const Train *t, const Record *r) {
         for (int k = 1; k < t->pipe->stages; k++) of[k] = receive_times(r, mem, k);
         write_csv(t, r, of, mem);
         Timeline l = last_step(t, r, of, mem);
-        const char *path = path_join(mem, t->run_dir, RUN_TIMELINE_SVG);
         Text picture = timeline_svg(mem, &l);
-        record_say_written(t, "timeline", RUN_TIMELINE_SVG,
-                           file_write_atomic(path, picture.s, picture.n));
+        record_write(t, "timeline", RUN_TIMELINE_SVG, &picture);
     }
     arena_free(mem);
 }
