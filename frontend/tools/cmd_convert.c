@@ -186,10 +186,7 @@ static char *state_of(Convert *c) {
     text_add(&t, "{\"step\": 0, ");
     if (s->bytes && s->spec.vocab != 256)
         text_add(&t, "\"data\": {\"type\": \"TextFile\"}, ");
-    text_add(&t, "\"model\": ");
-    const char *model = model_spec_json(c->mem, &s->spec, false);
-    text_add_bytes(&t, model, strlen(model));
-    text_add(&t, "}");
+    text_add(&t, "\"model\": %s}", model_spec_json(c->mem, &s->spec, false));
     return t.s;
 }
 

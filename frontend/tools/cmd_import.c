@@ -14,10 +14,7 @@ static void add_comment(Text *out, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    text_add(out, "# ");
-    make_printable(line, LINES_NONE);
-    text_add_bytes(out, line, strlen(line));
-    text_add(out, "\n");
+    text_add(out, "# %s\n", make_printable(line, LINES_NONE));
 }
 
 static void add_idle(Text *out, const Megatron *m) {

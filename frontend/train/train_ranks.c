@@ -52,10 +52,8 @@ static char *config_lines(const Train *t) {
     for (int k = 0; k < N_KEYS; k++) {
         const Key *key = &key_table[k];
         if (key->kind == KIND_Tree) continue;
-        const char *value = config_value(t->job.cfg, t->mem, key->path);
-        text_add(&text, "%s = ", key->path);
-        text_add_bytes(&text, value, strlen(value));
-        text_add(&text, "\n");
+        text_add(&text, "%s = %s\n", key->path,
+                 config_value(t->job.cfg, t->mem, key->path));
     }
     return text.s;
 }

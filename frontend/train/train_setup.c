@@ -326,10 +326,8 @@ static void hash_config(Train *t) {
     for (int k = 0; k < N_KEYS; k++) {
         const Key *key = &key_table[k];
         if (!train_key_counts(key)) continue;
-        text_add(&text, "%s=", key->path);
-        const char *value = config_value(t->job.cfg, t->mem, key->path);
-        text_add_bytes(&text, value, strlen(value));
-        text_add(&text, "\n");
+        text_add(&text, "%s=%s\n", key->path,
+                 config_value(t->job.cfg, t->mem, key->path));
     }
     if (t->job.module.path)
         text_add_bytes(&text, t->job.module.text, t->job.module.bytes);

@@ -65,10 +65,9 @@ static char *state_json(const Train *t, Arena *mem, double valid_loss) {
              (long long)(t->data->moved + t->step * t->data->batch));
     if (t->data->order)
         text_add(&s, ",\"order\":\"%016llx\"", (unsigned long long)t->data->order);
-    text_add(&s, ",\"next_batch\":%lld},\"model\":", (long long)t->step);
     const Job *j = &t->job;
-    const char *model = j->has_spec ? model_spec_json(mem, &j->spec, false) : "null";
-    text_add_bytes(&s, model, strlen(model));
+    text_add(&s, ",\"next_batch\":%lld},\"model\":%s", (long long)t->step,
+             j->has_spec ? model_spec_json(mem, &j->spec, false) : "null");
     if (!j->has_spec) {
         text_add(&s, ",\"module\":");
         json_write_bytes(&s, j->module.text, j->module.bytes);
