@@ -2,13 +2,6 @@
 #include "frontend/config/config_state.h"
 #include <stdlib.h>
 
-/* What is read from a flag's text stands where the flag is. */
-static void place_at(YamlNode *node, SourcePos at) {
-    node->at = at;
-    for (int i = 0; node->kind == NODE_LIST && i < node->n; i++)
-        place_at(node->items[i], at);
-}
-
 /* A mistake in it is told where the flag is. */
 static YamlNode *parse_list(Arena *a, const Key *key, const char *text, SourcePos at) {
     static const char before[] = "error: ";
@@ -32,7 +25,7 @@ static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
     if (!list || yaml_is_null(scalar)) return scalar;
     const char *text = value[0] == '[' ? value : arena_printf(a, "[%s]", value);
     YamlNode *node = parse_list(a, key, text, at);
-    place_at(node, at);
+    yaml_place(node, at);
     return node;
 }
 

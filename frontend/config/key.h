@@ -91,6 +91,8 @@ void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
 void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg);
 /* The value in `cfg` as text; with `yaml` such that key_store reads it back. */
 char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml);
+/* The value as a number, that of an enumeration or a switch too; 0 of what is no one number. */
+int64_t key_number(const Key *key, const Config *cfg);
 /* True, yes, on and their opposites, in YAML 1.1's three ways to write them; False: none of them. */
 bool key_parse_bool(const char *s, bool *v);
 /* A number, with '_' between digits as in YAML 1.1. False: `s` is none, or not finite. */

@@ -157,11 +157,6 @@ static bool parse_memory(const char *s, int64_t *v) {
     return true;
 }
 
-static void place_nodes(YamlNode *node, SourcePos at) {
-    node->at = at;
-    for (int i = 0; i < node->n; i++) place_nodes(node->items[i], at);
-}
-
 /* NULL: that is no YAML. */
 static YamlNode *parse_list(Arena *a, const char *text) {
     YamlNode *volatile list = NULL;
@@ -181,7 +176,7 @@ static const YamlNode *as_list(Arena *a, const Key *key, const char *name,
     const char *text = node->text + strspn(node->text, " ");
     YamlNode *list = parse_list(a, text[0] == '[' ? text : arena_printf(a, "[%s]", text));
     if (!list || list->kind != NODE_LIST) wrong_type(key, name, node);
-    place_nodes(list, node->at);
+    yaml_place(list, node->at);
     return list;
 }
 
@@ -432,4 +427,13 @@ char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml) {
         return texts_text(a, field, yaml);
     }
     return t.s;
+}
+
+int64_t key_number(const Key *key, const Config *cfg) {
+    const void *field = (const char *)cfg + key->offset;
+    int value = 0;
+    if (key->kind == KIND_Bool) return *(const bool *)field;
+    if (key->kind == KIND_Int) return *(const int64_t *)field;
+    if (key->kind == KIND_Enum) memcpy(&value, field, sizeof value);
+    return value;
 }

@@ -313,6 +313,11 @@ const YamlNode *yaml_get(const YamlNode *map, const char *key) {
     return NULL;
 }
 
+void yaml_place(YamlNode *node, SourcePos at) {
+    node->at = at;
+    for (int i = 0; i < node->n; i++) yaml_place(node->items[i], at);
+}
+
 bool yaml_is_null(const YamlNode *node) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     if (node->kind != NODE_TEXT || node->quoted) return false;

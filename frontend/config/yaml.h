@@ -31,6 +31,9 @@ YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n
 /* A plain scalar made outside of any file (a flag's value). */
 YamlNode *yaml_scalar(Arena *a, const char *value, SourcePos at);
 
+/* What is read from a text of its own stands where that is. */
+void yaml_place(YamlNode *node, SourcePos at);
+
 /* null, ~ or nothing, not in quotes. */
 bool yaml_is_null(const YamlNode *node);
 const YamlNode *yaml_get(const YamlNode *map, const char *key); /* NULL: none */

@@ -60,8 +60,9 @@ static const char *tell(Arena *mem, const SearchOptions *o, const SearchResult *
                         human((double)best->bytes, "B").s);
 }
 
-static ConfigWords search(Arena *mem, Arena *own, const ConfigWords *w, int ranks,
-                          double limit_bytes, const char **said) {
+ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
+                            double limit_bytes, const char **said) {
+    Arena *own = arena_scratch();
     double start = clock_seconds();
     SearchOptions o = search_options(own, w->path, w->nflags, w->flag, ranks);
     if (!(o.limit_bytes > 0)) o.limit_bytes = limit_bytes;
@@ -72,13 +73,6 @@ static ConfigWords search(Arena *mem, Arena *own, const ConfigWords *w, int rank
     /* the last flag counts; one rank has no use for a mode */
     add_own(mem, &found, o.ranks > 1 ? "--" MODE "=1" : "--" MODE "=0");
     *said = tell(mem, &o, &r, clock_seconds() - start);
-    return found;
-}
-
-ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
-                            double limit_bytes, const char **said) {
-    Arena *own = arena_scratch();
-    ConfigWords found = search(mem, own, w, ranks, limit_bytes, said);
     arena_free(own);
     return found;
 }

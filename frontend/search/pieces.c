@@ -72,9 +72,10 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
 }
 
 bool choice_is_like(const Choice *c, const Extra *e) {
-    return c->batch == e->batch && c->pp == e->pp && c->zero == e->zero &&
-           c->schedule == e->schedule && c->chunks == e->chunks &&
-           c->layers == e->layers && c->no_overlap == e->no_overlap;
+    const Choice *of = &e->of;
+    return c->batch == of->batch && c->pp == of->pp && c->zero == of->zero &&
+           c->schedule == of->schedule && c->chunks == of->chunks &&
+           c->layers == of->layers && c->no_overlap == of->no_overlap;
 }
 
 static Extra *find_extra(const Search *s, const Choice *c) {
@@ -88,15 +89,7 @@ Extra *choice_extra(Search *s, const Choice *c) {
     if (e) return e;
     Probe *p = &s->probe[c->probe];
     e = NEW(s->mem, Extra);
-    *e = (Extra){.batch = c->batch,
-                 .pp = c->pp,
-                 .zero = c->zero,
-                 .schedule = c->schedule,
-                 .chunks = c->chunks,
-                 .layers = c->layers,
-                 .no_overlap = c->no_overlap,
-                 .slower = 1,
-                 .next = p->extra};
+    *e = (Extra){.of = *c, .slower = 1, .next = p->extra};
     return p->extra = e;
 }
 

@@ -27,11 +27,7 @@ static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
         cfg->dump_ir = "";
-        PlanCost p = plan_cost(own, cfg, s->o.ranks, s->o.machine, s->threads, room);
-        out->seconds = p.seconds;
-        out->bytes = p.bytes;
-        out->ahead_bytes = p.ahead_bytes;
-        out->sent_bytes = p.sent_bytes;
+        out->cost = plan_cost(own, cfg, s->o.ranks, s->o.machine, s->threads, room);
         catch_end(&caught);
     } else {
         out->why = probe_reason(s->mem, caught.message);
@@ -49,10 +45,10 @@ static void verify(Search *s, const Choice *c, Verified *v) {
     if (!found) make_plan(s, v, &p);
     if (found) p = *found;
     v->why = p.why;
-    v->seconds = p.seconds;
-    v->bytes = p.bytes;
-    v->sent_bytes = p.sent_bytes;
-    v->fits = !v->why && (double)(p.bytes + p.ahead_bytes) <= search_room(s);
+    v->seconds = p.cost.seconds;
+    v->bytes = p.cost.bytes;
+    v->sent_bytes = p.cost.sent_bytes;
+    v->fits = !v->why && (double)(v->bytes + p.cost.ahead_bytes) <= search_room(s);
 }
 
 /* With the same keys. */

@@ -108,10 +108,10 @@ static void read_plan(Record *r, const Json *v) {
     const char *keys = json_string(json_need(v, "keys"));
     if (strlen(keys) != HASH) json_fail(v, NULL, "a hash of %zu letters", strlen(keys));
     memcpy(p.keys, keys, HASH);
-    p.seconds = read_number(json_need(v, "seconds"));
-    p.bytes = json_i64(json_need(v, "bytes"), 0, INT64_MAX / 2);
-    p.ahead_bytes = json_i64(json_need(v, "ahead_bytes"), 0, INT64_MAX / 2);
-    p.sent_bytes = json_i64(json_need(v, "sent_bytes"), 0, INT64_MAX);
+    p.cost.seconds = read_number(json_need(v, "seconds"));
+    p.cost.bytes = json_i64(json_need(v, "bytes"), 0, INT64_MAX / 2);
+    p.cost.ahead_bytes = json_i64(json_need(v, "ahead_bytes"), 0, INT64_MAX / 2);
+    p.cost.sent_bytes = json_i64(json_need(v, "sent_bytes"), 0, INT64_MAX);
     record_add_plan(r, &p);
 }
 
@@ -212,9 +212,10 @@ static void add_probe(Text *t, const RecordedProbe *r) {
 
 static void add_plan(Text *t, const RecordedPlan *p) {
     text_add(t, "{\"keys\": \"%s\"", p->keys);
-    json_add_double(t, ", ", "seconds", p->seconds);
+    json_add_double(t, ", ", "seconds", p->cost.seconds);
     text_add(t, ", \"bytes\": %lld, \"ahead_bytes\": %lld, \"sent_bytes\": %lld",
-             (long long)p->bytes, (long long)p->ahead_bytes, (long long)p->sent_bytes);
+             (long long)p->cost.bytes, (long long)p->cost.ahead_bytes,
+             (long long)p->cost.sent_bytes);
     if (p->why) json_add_text(t, ", ", "refused", p->why);
     text_add(t, "}");
 }

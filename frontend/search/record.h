@@ -3,13 +3,12 @@
  * finds it does what it would have done without, only sooner. */
 #ifndef STATOR_RECORD_H
 #define STATOR_RECORD_H
+#include "frontend/plan/plan.h"
 #include "frontend/search/probe.h"
 
 typedef struct RecordedPlan {
     char keys[HASH_HEX_BYTES]; /* hash of the flags that it was made with */
-    double seconds;
-    int64_t bytes, ahead_bytes,
-        sent_bytes;  /* as Verified has them; of batches read ahead */
+    PlanCost cost;
     const char *why; /* it was refused; NULL: it was planned */
 } RecordedPlan;
 

@@ -45,8 +45,7 @@ typedef struct Pieces {
  * Nothing is concluded for micro-batches of other sizes, whose values have other places in
  * memory. */
 typedef struct Extra {
-    int batch, pp, zero, schedule, chunks, layers;
-    bool no_overlap;
+    Choice of; /* the first of them */
     double bytes;
     double slower;           /* seconds over those of the pieces, 1 at least */
     bool corrected, planned; /* by a plan; by one that fits */

@@ -35,34 +35,10 @@ static int schedule_number(const char *name) {
 }
 
 int64_t knob_value(const Config *cfg, Knob k) {
-    switch (k) {
-    case KNOB_DP:
-        return cfg->parallel_config_data_parallel;
-    case KNOB_TP:
-        return cfg->parallel_config_model_parallel;
-    case KNOB_CP:
-        return cfg->parallel_config_context_parallel;
-    case KNOB_ALGO:
-        return cfg->parallel_config_context_parallel_algo;
-    case KNOB_PP:
-        return cfg->parallel_config_pipeline_stage;
-    case KNOB_CHUNKS:
-        return cfg->parallel_config_pp_interleave_num;
-    case KNOB_SCHEDULE:
+    if (k == KNOB_SCHEDULE)
         return schedule_number(cfg->parallel_pipeline_config_pipeline_scheduler);
-    case KNOB_BATCH:
-        return cfg->runner_config_batch_size;
-    case KNOB_MICRO:
-        return cfg->parallel_config_micro_batch_num;
-    case KNOB_PARTS:
-        return cfg->micro_batch_interleave_num;
-    case KNOB_SP:
-        return cfg->parallel_config_sequence_parallel;
-    case KNOB_VOCAB:
-        return !cfg->parallel_config_vocab_emb_dp;
-    default: /* fix_knobs reads what is no number by itself */
-        return 0;
-    }
+    int64_t value = key_number(&key_table[key_find(knob_key[k])], cfg);
+    return k == KNOB_VOCAB ? !value : value;
 }
 
 /* Layers of stages; what says nothing of them, as the flags of an answer may, passes. */
