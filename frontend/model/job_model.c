@@ -131,7 +131,7 @@ static void open_pretrained(Job *j) {
         config_refuse(cfg, path, NULL,
                       "a folder with a config.json, or model.model_config",
                       "there is no folder %s", dir);
-    j->source = source_open_shared(j->mem, dir);
+    j->source = source_open_with(j->mem, dir, 0, NULL);
     if (strcmp(dir, named) != 0) return;
     j->has_source = comm_max_i64(root && safetensors_of_folder(j->mem, dir) != NULL);
     if (j->has_source) cfg->init_from = dir;
@@ -165,8 +165,8 @@ void job_choose_model(Job *j) {
     j->has_source = finds_weights(j, given);
     described = !j->has_source && !cfg->init_from[0] && cfg->pretrained_model_dir[0];
     if (j->has_source)
-        j->source =
-            source_open_shared(j->mem, model_folder(j, "init_from", cfg->init_from));
+        j->source = source_open_with(j->mem, model_folder(j, "init_from", cfg->init_from),
+                                     0, NULL);
     if (described) open_pretrained(j);
     if (cfg->model_file[0]) {
         stage_layers_refuse_noop(cfg, cfg->model_file);

@@ -1,5 +1,5 @@
 /* model_read.c - the user's own module (model.file): what training needs of it. */
-#include "frontend/model/model.h"
+#include "frontend/model/job.h"
 #include "ir/placement.h"
 #include <math.h>
 
@@ -73,19 +73,12 @@ static void check_arguments(const Func *f) {
     }
 }
 
-static bool is_sample(const Func *f, int i) {
-    static const ArgRole roles[] = {ARG_tokens, ARG_labels, ARG_data};
-    bool sample = false;
-    for (int k = 0; k < ARRAY_LEN(roles); k++) sample |= arg_role(f, i) == roles[k];
-    return sample;
-}
-
 /* Dimension 0 of what a sample fills counts the samples of a micro-batch. */
 static void check_samples(const Func *f) {
     const Value *first = NULL;
     for (int i = 0; i < f->narg; i++) {
         const Value *v = f->arg[i];
-        if (!is_sample(f, i)) continue;
+        if (!job_is_sample(f, i)) continue;
         if (!v->ty.rank || (v->ty.dt != DT_F32 && v->ty.dt != DT_I32))
             fail(EXIT_CONFIG,
                  "%%%s of @%s must be f32 or i32 with the samples of a batch as its "
@@ -183,7 +176,7 @@ static void check_reads_data(const Func *f) {
     for (const Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nin; i++)
             for (int k = 0; k < f->narg; k++)
-                if (op->in[i] == f->arg[k] && is_sample(f, k)) return;
+                if (op->in[i] == f->arg[k] && job_is_sample(f, k)) return;
     fail(EXIT_CONFIG,
          "the results of @%s are made of no argument of role tokens, labels or data",
          f->name);

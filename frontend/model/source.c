@@ -264,10 +264,6 @@ static Source open_for_all(Arena *mem, const char *path, int nflags, char **flag
                                     c.message, comm_host()));
 }
 
-Source source_open_shared(Arena *mem, const char *path) {
-    return source_open_with(mem, path, 0, NULL);
-}
-
 Source source_open_with(Arena *mem, const char *path, int nflags, char **flags) {
     bool root = comm_rank() == 0;
     Source s = {.data_type = ""};

@@ -49,11 +49,8 @@ bool source_tokenizer_by_flag(const Config *cfg);
 /* Opens the tokenizer, which is known to be there; fails at the key that names it. */
 Tokenizer *source_tokenizer(Arena *mem, const Source *s);
 
-/* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
- * looks at its disk and tells the others what it found. */
-Source source_open_shared(Arena *mem, const char *path);
-/* The same with flags as source_open takes them. `config`, `data_type` and what is of
- * the tokenizer are rank 0's. */
+/* The same for all ranks of a run: rank 0 looks at its disk and tells the others what it found.
+ * `config`, `data_type` and what is of the tokenizer are rank 0's. */
 Source source_open_with(Arena *mem, const char *path, int nflags, char **flags);
 
 /* Is the folder one of Hugging Face, with weights and nothing to go on from? */
