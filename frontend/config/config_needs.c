@@ -97,10 +97,7 @@ static bool may_have_tokenizer(const Config *c) {
 static bool uses_eod(const Config *c) {
     bool pads = c->train_dataset_data_loader_pad_token >= 0 || c->model_pad_token >= 0;
     if (c->train_dataset_data_loader_type == LOADER_WEBTEXT) return !pads;
-    return c->train_dataset_data_loader_type == LOADER_GPT_DATASET &&
-           (c->train_dataset_data_loader_reset_position_ids ||
-            c->train_dataset_data_loader_reset_attention_mask ||
-            c->train_dataset_data_loader_eod_mask_loss);
+    return data_asks_for_ends(c);
 }
 
 static bool type_given(const Config *c) {

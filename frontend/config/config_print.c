@@ -50,11 +50,9 @@ static void print_keys(const Config *cfg, bool given_alone, Text *out) {
         if (key->kind == KIND_Tree && key_has_keys(key->path))
             continue; /* their section is there */
         int indent = open_sections(out, before, key->path);
-        const char *value = key_text(cfg->state->mem, key, written, true);
-        text_add(out, "%*s%s%s: ", indent, "", is_given ? "" : "# ",
-                 key->path + section_bytes(key->path));
-        text_add_bytes(out, value, strlen(value));
-        text_add(out, "\n");
+        text_add(out, "%*s%s%s: %s\n", indent, "", is_given ? "" : "# ",
+                 key->path + section_bytes(key->path),
+                 key_text(cfg->state->mem, key, written, true));
         before = key->path;
     }
 }
@@ -86,21 +84,13 @@ void config_section_name(const char *path, char name[64]) {
 }
 
 const char *config_category_text(Arena *a, const Key *key) {
-    switch (key->cat) {
-    case CAT_WORKS:
-        return "works";
-    case CAT_MAPPED:
-        return arena_printf(a, "mapped: %s", key->why);
-    case CAT_FIXED:
-        return arena_printf(a, "always %s: %s", key->def, key->why);
-    case CAT_NO_EFFECT:
-        return arena_printf(a, "no effect: %s", key->why);
-    case CAT_REFUSED:
-        return arena_printf(a, "only %s: %s", key->def, key->why);
-    case CAT_NOT_YET:
-        return arena_printf(a, "not there yet: %s", key->why);
-    }
-    die("category %d", (int)key->cat);
+    static const char *const words[] = {
+        [CAT_WORKS] = "works",   [CAT_MAPPED] = "mapped",
+        [CAT_FIXED] = "always ", [CAT_NO_EFFECT] = "no effect",
+        [CAT_REFUSED] = "only ", [CAT_NOT_YET] = "not there yet"};
+    bool is_one = key->cat == CAT_FIXED || key->cat == CAT_REFUSED;
+    return arena_printf(a, "%s%s%s%s", words[key->cat], is_one ? key->def : "",
+                        key->cat == CAT_WORKS ? "" : ": ", key->why);
 }
 
 const char *config_values_text(Arena *a, const Key *key) {

@@ -30,21 +30,7 @@ static bool has_splits(const Config *cfg) {
 }
 
 const char *data_loader_name(const Config *cfg) {
-    switch (cfg->train_dataset_data_loader_type) {
-    case LOADER_TEXT_FILE:
-        return "TextFile";
-    case LOADER_TENSOR_BATCHES:
-        return "TensorBatches";
-    case LOADER_MEGATRON_INDEXED:
-        return "MegatronIndexed";
-    case LOADER_GPT_DATASET:
-        return "GPTDataset";
-    case LOADER_WEBTEXT:
-        return "WebtextDataset";
-    case LOADER_TENSORS:
-        return "Tensors";
-    }
-    die("data loader %d", (int)cfg->train_dataset_data_loader_type);
+    return config_value(cfg, cfg->state->mem, LOADER "type");
 }
 
 /* Told at the one that is above, from where the other one can be taken away. */

@@ -360,10 +360,6 @@ static void print_text(Text *out, const char *name, const char *value) {
     text_add(out, "\n");
 }
 
-static const char *type_name(DType t) {
-    return dtype_name[t];
-}
-
 static void print_memory(Text *out, const char *name, const Curve *c) {
     if (!c->n) return;
     text_add(out, "  %s:\n", name);
@@ -380,7 +376,7 @@ static void print_rank(Text *out, const MachineRank *r) {
     if (r->nproducts) text_add(out, "  products:\n");
     for (int i = 0; i < r->nproducts; i++) {
         const ProductTable *t = &r->product[i];
-        text_add(out, "  - type: %s\n    form: %s\n", type_name(t->type),
+        text_add(out, "  - type: %s\n    form: %s\n", dtype_name[t->type],
                  product_form_name[t->form]);
         print_list(out, "    ", "sizes", t->size, t->n, 1);
         print_list(out, "    ", "gflops", t->rate, t->n * t->n * t->n, 1e9);
@@ -389,7 +385,7 @@ static void print_rank(Text *out, const MachineRank *r) {
     for (int i = 0; i < r->ninner; i++) {
         const InnerTable *t = &r->inner[i];
         text_add(out, "  - op: %s\n    type: %s\n    width: %lld\n", optab[t->op].name,
-                 type_name(t->type), (long long)t->width);
+                 dtype_name[t->type], (long long)t->width);
         print_list(out, "    ", "intensity", t->rate.x, t->rate.n, 1);
         print_list(out, "    ", "gflops", t->rate.y, t->rate.n, 1e9);
     }

@@ -1,6 +1,6 @@
 /* options_print.c - see options_print.h. */
 #include "frontend/config/options_print.h"
-#include "frontend/config/key.h"
+#include "frontend/config/config_state.h"
 
 enum { LINE_CHARS = 88, NAME_CHARS = 24 };
 
@@ -266,11 +266,9 @@ void options_man(FILE *out, const char *version) {
     for (int k = 0; k < N_KEYS; k++) {
         const Key *key = &key_table[k];
         if (!key_acts(key)) continue;
-        const char *range = key_range_text(mem, key);
-        const char *values = key->kind == KIND_Enum ? "" : key_kind_name(key->kind);
         roff_entry(out, arena_printf(mem, "--%s", key->path),
-                   arena_printf(mem, "%s (%s%s%s%s%s)", key->doc, values,
-                                values[0] && range[0] ? ", " : "", range,
+                   arena_printf(mem, "%s (%s%s%s)", key->doc,
+                                config_values_text(mem, key),
                                 key->def[0] ? "; default " : "", key->def));
     }
     arena_free(mem);
