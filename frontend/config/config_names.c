@@ -25,39 +25,29 @@ static const char *const names[][MOST_NAMES] = {
 #define FIRST  PC "num_layers_in_first_pipeline_stage"
 #define LAST   PC "num_layers_in_last_pipeline_stage"
 
-/* Keys that say one thing in different words: `over` goes over `under` where it is higher. It must
- * be one that counts wherever it is given. */
+/* Keys that say one thing in different words: `over` goes over `under` where it is higher, and with
+ * `both` the other way round too. It must be one that counts wherever it is given. */
 static const struct {
     const char *over, *under;
+    bool both;
 } other_words[] = {
     {"optimizer.betas", "optimizer.beta1"},
     {"optimizer.betas", "optimizer.beta2"},
-    {MODEL "type", "model.arch.type"},
-    {"model.arch.type", MODEL "type"},
+    {MODEL "type", "model.arch.type", true},
     {MODEL "expand_ratio", MODEL "ffn_hidden_size"},
     {MODEL "expand_ratio", MODEL "multiple_of"},
     {MODEL "expand_ratio", MODEL "ffn_dim_multiplier"},
     {"runner_config.epochs", "runner_config.max_steps"},
-    {MODEL "tie_word_embeddings", MODEL "untie_embeddings_and_output_weights"},
-    {MODEL "untie_embeddings_and_output_weights", MODEL "tie_word_embeddings"},
-    {MODEL "fp32_residual_connection", MODEL "residual_dtype"},
-    {MODEL "residual_dtype", MODEL "fp32_residual_connection"},
-    {MODEL "sliding_window", MODEL "fa_config.pre_tokens"},
-    {MODEL "fa_config.pre_tokens", MODEL "sliding_window"},
-    {LIST, FIRST},
-    {LIST, LAST},
-    {LIST, PC "offset"},
-    {FIRST, LIST},
-    {FIRST, PC "offset"},
-    {LAST, LIST},
-    {LAST, PC "offset"},
-    {PC "offset", LIST},
-    {PC "offset", FIRST},
-    {PC "offset", LAST},
-    {LOADER "tokenizer_file", LOADER "vocab_file"},
-    {LOADER "tokenizer_file", LOADER "merge_file"},
-    {LOADER "vocab_file", LOADER "tokenizer_file"},
-    {LOADER "merge_file", LOADER "tokenizer_file"},
+    {MODEL "tie_word_embeddings", MODEL "untie_embeddings_and_output_weights", true},
+    {MODEL "fp32_residual_connection", MODEL "residual_dtype", true},
+    {MODEL "sliding_window", MODEL "fa_config.pre_tokens", true},
+    {LIST, FIRST, true},
+    {LIST, LAST, true},
+    {LIST, PC "offset", true},
+    {FIRST, PC "offset", true},
+    {LAST, PC "offset", true},
+    {LOADER "tokenizer_file", LOADER "vocab_file", true},
+    {LOADER "tokenizer_file", LOADER "merge_file", true},
 };
 
 static int row_of(const char *path) {
@@ -104,14 +94,11 @@ static void displace_refused_shards(Config *cfg) {
 }
 
 /* What a search chooses has no such way over a file. */
-static void displace_other_words(Config *cfg) {
-    for (int i = 0; i < ARRAY_LEN(other_words); i++) {
-        const char *over = other_words[i].over, *under = other_words[i].under;
-        if (!config_given(cfg, over) || !config_given(cfg, under)) continue;
-        bool searched = !strcmp(config_where(cfg, over).file, config_search_file);
-        if (!searched && config_height(cfg, over) > config_height(cfg, under))
-            take_back(cfg, key_find(under));
-    }
+static void displace_under(Config *cfg, const char *over, const char *under) {
+    if (!config_given(cfg, over) || !config_given(cfg, under)) return;
+    bool searched = !strcmp(config_where(cfg, over).file, config_search_file);
+    if (!searched && config_height(cfg, over) > config_height(cfg, under))
+        take_back(cfg, key_find(under));
 }
 
 void config_displace(Config *cfg) {
@@ -124,5 +111,9 @@ void config_displace(Config *cfg) {
                 take_back(cfg, key_find(names[i][k]));
     }
     displace_refused_shards(cfg);
-    displace_other_words(cfg);
+    for (int i = 0; i < ARRAY_LEN(other_words); i++)
+        displace_under(cfg, other_words[i].over, other_words[i].under);
+    for (int i = 0; i < ARRAY_LEN(other_words); i++)
+        if (other_words[i].both)
+            displace_under(cfg, other_words[i].under, other_words[i].over);
 }
