@@ -3,6 +3,7 @@
 #include "frontend/config/config_state.h"
 #include "frontend/config/run_tokenizer.h"
 #include "runtime/data/gpt_index.h"
+#include <stdlib.h>
 
 #define LOADER "train_dataset.data_loader."
 #define OWN    "eval_dataset.data_loader."
@@ -22,6 +23,27 @@ DataPlace data_place(const Config *cfg, DataSplit which) {
                           cfg->train_dataset_data_loader_data_path,
                           cfg->train_dataset_data_loader_dataset_dir};
     return data_is_own(cfg, which) ? own : of_train;
+}
+
+static bool is_there(Arena *mem, const char *path) {
+    return !path[0] || !strcmp(path, "embedded") || file_exists(path) ||
+           file_exists(arena_printf(mem, "%s.idx", path));
+}
+
+/* Of one in a blend. */
+static bool is_weight(const char *word) {
+    char *end;
+    strtod(word, &end);
+    return end != word && !*end;
+}
+
+const char *data_missing(Arena *mem, const Config *cfg, DataSplit which) {
+    DataPlace p = data_place(cfg, which);
+    if (!is_there(mem, p.dir)) return p.dir;
+    const char *const *words = data_path_words(mem, p.paths.items, &p.paths.n);
+    for (int i = 0; i < p.paths.n; i++)
+        if (!is_weight(words[i]) && !is_there(mem, words[i])) return words[i];
+    return NULL;
 }
 
 /* Batches that are ready come in one order, and once. */

@@ -32,6 +32,8 @@ typedef struct DataPlace {
     const char *dir;
 } DataPlace;
 DataPlace data_place(const Config *cfg, DataSplit which);
+/* The first path of a part that is not there; NULL: all are, or none is given. */
+const char *data_missing(Arena *mem, const Config *cfg, DataSplit which);
 /* The shares of the splits as one text, "" without. Fails with EXIT_CONFIG at the key where they are
  * none. */
 const char *data_split_text(Arena *mem, const Config *cfg);

@@ -5,30 +5,12 @@
 #include "frontend/config/data_open.h"
 #include "frontend/simulate/simulate.h"
 #include "frontend/train/train.h"
-#include <stdlib.h>
 
 /* Streams of random numbers. */
 enum { OF_TOKENS = 0x746f6b, OF_LABELS, OF_DOCUMENTS, OF_COLUMNS };
 enum { ONE_LABEL_OF = 4, ONE_DOCUMENT_OF = 8 }; /* does not count; tokens on average */
 
 /* ---- where they are from ---- */
-
-static bool is_there(Arena *mem, const char *path) {
-    return !strcmp(path, "embedded") || file_exists(path) ||
-           file_exists(arena_printf(mem, "%s.idx", path));
-}
-
-/* Of a blend all must be there; its weights are numbers. */
-static bool all_there(Arena *mem, const Config *cfg) {
-    TextList paths = cfg->train_dataset_data_loader_data_path;
-    if (paths.n < 2) return is_there(mem, data_path_given(cfg, SPLIT_TRAIN));
-    for (int i = 0; i < paths.n; i++) {
-        char *end;
-        strtod(paths.items[i], &end);
-        if (*end && !is_there(mem, paths.items[i])) return false;
-    }
-    return true;
-}
 
 /* Batches that are ready have a size of their own. */
 static bool fits(const SimulateJob *s) {
@@ -40,7 +22,7 @@ static const char *why_random(Arena *mem, const SimulateJob *s, bool random) {
     const char *path = data_path_given(s->job.cfg, SPLIT_TRAIN);
     if (random) return "random, as --random says";
     if (!path[0]) return "random: the configuration names none";
-    if (!all_there(mem, s->job.cfg))
+    if (data_missing(mem, s->job.cfg, SPLIT_TRAIN))
         return arena_printf(mem, "random: %s is not there", path);
     return fits(s) ? NULL
                    : arena_printf(

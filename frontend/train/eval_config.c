@@ -5,7 +5,6 @@
 #include "frontend/config/run_tokenizer.h"
 #include "frontend/train/eval.h"
 #include "runtime/store/ckpt_files.h"
-#include <stdlib.h>
 
 #define LOADER "train_dataset.data_loader."
 #define OWN    "eval_dataset.data_loader."
@@ -247,32 +246,15 @@ static void choose_loss(const Options *o, Config *cfg) {
     config_set_flag(cfg, weighs, "True");
 }
 
-static void need_data(Arena *mem, const Source *s, const char *path) {
-    if (!path[0] || !strcmp(path, "embedded") || file_exists(path) ||
-        file_exists(arena_printf(mem, "%s.idx", path)))
-        return;
+/* A run folder names its data as they were seen from where it was trained. */
+static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
+    const char *path = s->config ? data_missing(e->t.mem, cfg, e->split) : NULL;
+    if (!path) return;
     fail(EXIT_DATA,
          "there is no %s, which are the data that %s names%s: write where they are now, "
          "--data PATH",
          path, s->config,
          path[0] == '/' ? "" : ", seen from the folder in which it was trained");
-}
-
-static bool is_weight(const char *word) {
-    char *end;
-    strtod(word, &end);
-    return end != word && !*end;
-}
-
-/* A run folder names its data as they were seen from where it was trained. */
-static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
-    Arena *mem = e->t.mem;
-    if (!s->config) return;
-    DataPlace place = data_place(cfg, e->split);
-    need_data(mem, s, place.dir);
-    const char *const *words = data_path_words(mem, place.paths.items, &place.paths.n);
-    for (int i = 0; i < place.paths.n; i++)
-        if (!is_weight(words[i])) need_data(mem, s, words[i]);
 }
 
 Config *eval_config(Eval *e, int argc, char **argv) {
