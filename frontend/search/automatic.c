@@ -30,18 +30,11 @@ static void add_own(Arena *mem, ConfigWords *w, const char *flag) {
     add(mem, w, flag);
 }
 
-static bool has_key_of(char *const *flag, int n, const char *other) {
-    size_t bytes = strcspn(other, "=") + 1;
-    for (int i = 0; i < n; i++)
-        if (!strncmp(flag[i], other, bytes)) return true;
-    return false;
-}
-
 /* What was found, in which keys that the user gave by flags are as they were. */
 static void add_found(Arena *mem, ConfigWords *to, const SearchOptions *o,
                       const Verified *best) {
     for (int i = 0; i < best->nflags; i++) {
-        bool given = has_key_of(o->flag, o->nflags, best->flag[i]);
+        bool given = search_has_flag(o->flag, o->nflags, best->flag[i]);
         (given ? add : add_own)(mem, to, best->flag[i]);
     }
 }

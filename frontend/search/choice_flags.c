@@ -109,10 +109,10 @@ static void add_order(Flags *f, const Search *s, const Choice *c) {
         add_list(f, knob_key[KNOB_ORDER], rank_order_text(f->mem, &c->order));
 }
 
-static bool has_flag(const Flags *f, int n, const char *flag) {
-    size_t length = strcspn(flag, "=");
+bool search_has_flag(char *const *flag, int n, const char *other) {
+    size_t length = strcspn(other, "=");
     for (int i = 0; i < n; i++)
-        if (!strncmp(f->flag[i], flag, length) && f->flag[i][length] == '=') return true;
+        if (!strncmp(flag[i], other, length) && flag[i][length] == '=') return true;
     return false;
 }
 
@@ -157,7 +157,8 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     add_parts(&f, s);
     if (config_given(s->o.cfg, METHOD)) add_flag(&f, METHOD, "block");
     for (int i = 0, own = f.n; i < s->o.nflags; i++)
-        if (!has_flag(&f, own, s->o.flag[i])) PUSH(mem, f.flag, f.n, f.cap, s->o.flag[i]);
+        if (!search_has_flag(f.flag, own, s->o.flag[i]))
+            PUSH(mem, f.flag, f.n, f.cap, s->o.flag[i]);
     *n = f.n;
     return f.flag;
 }

@@ -161,5 +161,7 @@ Search *search_open(Arena *mem, const SearchOptions *o);
 void search_each(Search *s, void (*see)(void *ctx, const Choice *c), void *ctx);
 double search_seconds(Search *s, Choice *c);
 char **search_flags(Arena *mem, Search *s, const Choice *c, int *n);
+/* Does one of n flags "--a.b=VALUE" have the key of `other`? */
+bool search_has_flag(char *const *flag, int n, const char *other);
 
 #endif
