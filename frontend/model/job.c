@@ -13,6 +13,14 @@ const ModelSpec *job_spec(const Job *j) {
     return j->has_spec ? &j->spec : NULL;
 }
 
+const char *job_title(Arena *mem, const Job *j) {
+    const ModelSpec *s = &j->spec;
+    if (!j->has_spec) return j->module.path;
+    return arena_printf(mem, "%s: %lld layers of %lld, %lld heads, vocabulary %lld",
+                        model_family_title(s->family), (long long)s->layers,
+                        (long long)s->hidden, (long long)s->heads, (long long)s->vocab);
+}
+
 const char *job_unit(const Job *j) {
     return j->ncolumns ? "sample" : "token";
 }

@@ -87,6 +87,8 @@ DataColumn job_column(Arena *mem, const Func *model, int i);
 /* What data of type Tensors give a user's model: a column for each argument of role
  * tokens, labels or data that it reads; *n of them. */
 DataColumn *job_columns(Arena *mem, const Func *model, int *n);
+/* What it is, for people: its family and sizes, or the file of a user's module. */
+const char *job_title(Arena *mem, const Job *j);
 /* "token", or "sample" where samples are no sequences of tokens. */
 const char *job_unit(const Job *j);
 

@@ -18,14 +18,7 @@ static const char *bytes(const Out *o, int64_t n) {
 /* ---- model and work ---- */
 
 static void add_model(const Out *o) {
-    const Job *w = o->p->job;
-    const ModelSpec *m = job_spec(w);
-    if (m)
-        text_add(o->s, "model     %s: %lld layers of %lld, %lld heads, vocabulary %lld\n",
-                 model_family_title(m->family), (long long)m->layers,
-                 (long long)m->hidden, (long long)m->heads, (long long)m->vocab);
-    else
-        text_add(o->s, "model     %s\n", w->module.path);
+    text_add(o->s, "model     %s\n", job_title(o->mem, o->p->job));
     text_add(o->s, "          %lld parameters (%s), %s on a rank\n",
              (long long)o->p->parameters, human((double)o->p->parameters, "").s,
              human((double)o->p->rank_parameters, "").s);

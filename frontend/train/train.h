@@ -326,5 +326,7 @@ void report_end(const Train *t, bool drawn);
 /* A line on the terminal and in logs/rank_0.log. */
 void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* That a file could not be written, with an errno value; 0: nothing. */
+void report_unwritten(const Train *t, const char *file, int error);
 
 #endif

@@ -83,8 +83,7 @@ static void write_file(const Train *t, double step, double communication) {
     text_add(&s, ", \"communication_seconds\": %.6g},\n", communication);
     text_add(&s, "  \"steps\": %lld,\n  \"error\": %.4f\n}\n",
              (long long)MIN(k->steps, STEPS_KEPT), k->said.step / step - 1);
-    int error = file_write_atomic(path, s.s, s.n);
-    if (error) report_say(t, "WARNING: cannot write %s: %s", path, strerror(error));
+    report_unwritten(t, path, file_write_atomic(path, s.s, s.n));
     arena_free(mem);
 }
 

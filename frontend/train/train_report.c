@@ -42,6 +42,10 @@ void report_say(const Train *t, const char *fmt, ...) {
     if (t->log) fprintf(t->log, "%s\n", line);
 }
 
+void report_unwritten(const Train *t, const char *file, int error) {
+    if (error) report_say(t, "WARNING: cannot write %s: %s", file, strerror(error));
+}
+
 /* ---- the run folder ---- */
 
 static void write_file(const Train *t, const char *name, const Text *text) {
@@ -192,20 +196,6 @@ void report_keep(const Train *t) {
 
 /* ---- the terminal ---- */
 
-static void say_model(const Train *t) {
-    const char *n = arena_strdup(t->mem, human((double)t->parameters, "").s);
-    if (!t->job.has_spec) {
-        report_say(t, "model      %s (%s parameters)", t->job.module.path, n);
-        return;
-    }
-    const ModelSpec *s = &t->job.spec;
-    report_say(t,
-               "model      %s: %lld layers of %lld, %lld heads, vocabulary %lld "
-               "(%s parameters)",
-               model_family_title(s->family), (long long)s->layers, (long long)s->hidden,
-               (long long)s->heads, (long long)s->vocab, n);
-}
-
 static void say_work(const Train *t) {
     const Job *j = &t->job;
     const Data *d = t->data;
@@ -300,7 +290,8 @@ void report_header(Train *t) {
     comm_barrier();
     t->peak_flops = measure_peak(t, &unit);
     if (comm_rank() != 0) return;
-    say_model(t);
+    report_say(t, "model      %s (%s parameters)", job_title(t->mem, &t->job),
+               human((double)t->parameters, "").s);
     say_work(t);
     if (t->valid_source) report_say(t, "validation %s", t->valid_source);
     report_say(t,

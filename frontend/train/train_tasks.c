@@ -11,11 +11,8 @@ static bool tells(void) {
 }
 
 void record_say_written(const Train *t, const char *what, const char *name, int error) {
-    if (error)
-        report_say(t, "WARNING: cannot write %s/%s: %s", t->run_dir, name,
-                   strerror(error));
-    else
-        report_say(t, "%-10s %s/%s", what, t->run_dir, name);
+    report_unwritten(t, path_join(t->mem, t->run_dir, name), error);
+    if (!error) report_say(t, "%-10s %s/%s", what, t->run_dir, name);
 }
 
 void record_write(const Train *t, const char *what, const char *name, const Text *text) {

@@ -58,18 +58,13 @@ static double mean_loss(const Train *t, Validation *v, const ValidPart *part) {
     return m.sum / MAX(m.weights, 1);
 }
 
-static void say_error(const Train *t, int error) {
-    if (error)
-        report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
-}
-
 /* On rank 0, for all: what this run goes on behind. */
 static void cut_points(const Train *t) {
     const char *damage = NULL;
     if (comm_rank()) return;
     int error = valid_points_cut(t, t->start_step, &damage);
     if (damage) report_say(t, "WARNING: %s", damage);
-    say_error(t, error);
+    report_unwritten(t, RUN_VALIDATION, error);
 }
 
 static void say_missing(const Train *t, int64_t every) {
@@ -126,7 +121,7 @@ static double take_point(Train *t, bool test) {
     ValidPoint p = {.step = t->step, .test = test};
     p.loss =
         test ? take_part(t, &v->test, "test") : take_part(t, &v->valid, "validation");
-    say_error(t, comm_rank() ? 0 : valid_points_add(t, &p));
+    report_unwritten(t, RUN_VALIDATION, comm_rank() ? 0 : valid_points_add(t, &p));
     return p.loss;
 }
 
