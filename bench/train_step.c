@@ -17,11 +17,6 @@
 enum { TIMED_STEPS = 2 };
 static const double mark = 0.55; /* share of the peak that a step must reach */
 
-static void *slot(const Program *p, ArgRole role) {
-    int i = program_arg_role(p, role);
-    return i < 0 ? NULL : p->arg[i];
-}
-
 static void fill_tokens(int32_t *to, int64_t n, int64_t vocab, uint64_t stream) {
     for (int64_t i = 0; i < n; i++)
         to[i] = (int32_t)((double)vocab * rng_uniform(1, stream, (uint64_t)i));
@@ -31,12 +26,12 @@ static void fill_inputs(const Program *p, const ModelSpec *s, ModelShape shape) 
     const Func *f = p->entry;
     for (int i = 0; i < f->narg; i++)
         if (arg_role(f, i) == ARG_param) weights_init(f, i, NULL, 0, p->arg[i], 1);
-    fill_tokens(slot(p, ARG_tokens), shape.batch * shape.seq, s->vocab, 1);
-    fill_tokens(slot(p, ARG_labels), shape.batch * shape.seq, s->vocab, 2);
-    *(float *)slot(p, ARG_lr) = 1e-4f;
-    *(float *)slot(p, ARG_weight_decay) = 0.1f;
-    *(float *)slot(p, ARG_bias_correction1) = (float)(1 - 0.9);
-    *(float *)slot(p, ARG_bias_correction2) = (float)(1 - 0.95);
+    fill_tokens(program_slot(p, ARG_tokens), shape.batch * shape.seq, s->vocab, 1);
+    fill_tokens(program_slot(p, ARG_labels), shape.batch * shape.seq, s->vocab, 2);
+    *(float *)program_slot(p, ARG_lr) = 1e-4f;
+    *(float *)program_slot(p, ARG_weight_decay) = 0.1f;
+    *(float *)program_slot(p, ARG_bias_correction1) = (float)(1 - 0.9);
+    *(float *)program_slot(p, ARG_bias_correction2) = (float)(1 - 0.95);
 }
 
 static double run_once(Program *p) {

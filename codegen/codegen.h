@@ -70,9 +70,12 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
  * between two runs of the other and gets all its other arguments again each time. Takes
  * memory of its own, as program_allocate does, when the frame is too small. */
 void program_borrow(Program *p, const Program *shared, uint64_t limit_bytes);
-/* Index of an entry argument by name or by role; -1: none. */
+/* Index of an entry argument by name; -1: none. */
 int program_arg_named(const Program *p, const char *name);
-int program_arg_role(const Program *p, ArgRole role);
+/* Memory of the one of a role; NULL: none, as a stage that does not read it has. */
+void *program_slot(const Program *p, ArgRole role);
+/* All of its values, where there is one. */
+void program_set(const Program *p, ArgRole role, const int32_t *value);
 void program_run(Program *p);
 void program_free(Program *p);
 /* Of the step of a stage: its tasks in their order; *n of them. */

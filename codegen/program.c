@@ -408,8 +408,14 @@ int program_arg_named(const Program *p, const char *name) {
     return -1;
 }
 
-int program_arg_role(const Program *p, ArgRole role) {
-    return func_arg_role(p->entry, role);
+void *program_slot(const Program *p, ArgRole role) {
+    int i = func_arg_role(p->entry, role);
+    return i < 0 ? NULL : p->arg[i];
+}
+
+void program_set(const Program *p, ArgRole role, const int32_t *value) {
+    int i = func_arg_role(p->entry, role);
+    if (i >= 0) memcpy(p->arg[i], value, (size_t)type_bytes(&p->entry->arg[i]->ty));
 }
 
 void program_run(Program *p) {

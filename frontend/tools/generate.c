@@ -226,14 +226,6 @@ const char *generator_load(Arena *mem, Generator *g, const Source *s) {
     return from;
 }
 
-/* A stage that does not read it has none. */
-static void set(const Program *p, ArgRole role, const int32_t *value) {
-    int i = program_arg_role(p, role);
-    if (i < 0 && p->stages == 1)
-        die("the program has no argument of role %s", arg_role_name[role]);
-    if (i >= 0) memcpy(p->arg[i], value, (size_t)type_bytes(&p->entry->arg[i]->ty));
-}
-
 /* Rows behind a text's tokens are padding, with the position of the last token, which the model
  * has. They are not written into the caches. */
 static const float *run(Generator *g, Program *p, const int32_t *tokens, const int32_t *n,
@@ -250,11 +242,11 @@ static const float *run(Generator *g, Program *p, const int32_t *tokens, const i
         tokens += n[b];
         g->n[b] += n[b];
     }
-    set(p, ARG_tokens, g->tokens);
-    set(p, ARG_offset, g->offset);
-    set(p, ARG_last, g->last);
-    set(p, ARG_taken, g->taken);
-    if (program_arg_role(p, ARG_positions) >= 0) set(p, ARG_positions, g->positions);
+    program_set(p, ARG_tokens, g->tokens);
+    program_set(p, ARG_offset, g->offset);
+    program_set(p, ARG_last, g->last);
+    program_set(p, ARG_taken, g->taken);
+    program_set(p, ARG_positions, g->positions);
     program_run(p);
     return p->ret[0];
 }

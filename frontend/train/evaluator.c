@@ -153,8 +153,7 @@ void evaluator_plan(Train *t, Evaluator *e, int64_t samples) {
 
 void evaluator_start(const Train *t, Evaluator *e) {
     e->feed = feed_make(t, e->program);
-    int counted = program_arg_role(e->program, ARG_counted);
-    if (counted >= 0) e->counted = e->program->arg[counted];
+    e->counted = program_slot(e->program, ARG_counted);
 }
 
 /* Labels of the run from row `row` on that count, which its loss is the mean of. */

@@ -61,11 +61,6 @@ void dump_plan(Train *t) {
     if (batch < samples) t->gradient = gradient_sums(t->mem, t->probe->entry);
 }
 
-static void *probe_slot(const Train *t, ArgRole role) {
-    int i = program_arg_role(t->probe, role);
-    return i < 0 ? NULL : t->probe->arg[i];
-}
-
 static void add_gradients_up(const Train *t) {
     const Func *f = t->probe->entry;
     int n = func_arg_count(f, ARG_param);
@@ -119,8 +114,9 @@ static void join_parameters(const Train *t) {
 }
 
 void dump_first_step(Train *t, const DataBatch *batch) {
-    float *dloss = probe_slot(t, ARG_dloss), *counted = probe_slot(t, ARG_counted);
-    int32_t *rng = probe_slot(t, ARG_rng);
+    float *dloss = program_slot(t->probe, ARG_dloss),
+          *counted = program_slot(t->probe, ARG_counted);
+    int32_t *rng = program_slot(t->probe, ARG_rng);
     const Feed *feed = feed_make(t, t->probe);
     int64_t each = t->results->batch, runs = t->results->samples / each;
     if (rng) fill_rng((uint64_t)t->job.cfg->seed, t->start_step + 1, 1, rng);

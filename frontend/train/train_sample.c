@@ -256,32 +256,26 @@ static void tell(const Train *t, const Samples *s) {
                    x->prompt ? x->prompt : "", x->prompt ? " ... " : "",
                    readable ? shown.s : text.s);
     }
-    int error = file_append(path_join(mem, t->run_dir, RUN_SAMPLES), lines.s, lines.n);
-    if (error)
-        report_say(t, "WARNING: cannot write %s: %s", RUN_SAMPLES, strerror(error));
+    const char *path = path_join(mem, t->run_dir, RUN_SAMPLES);
+    report_unwritten(t, RUN_SAMPLES, file_append(path, lines.s, lines.n));
     arena_free(mem);
 }
 
 /* ---- making them ---- */
 
-static void set(const Program *p, ArgRole role, const int32_t *value) {
-    int i = program_arg_role(p, role);
-    if (i >= 0) memcpy(p->arg[i], value, (size_t)type_bytes(&p->entry->arg[i]->ty));
-}
-
 /* Token at[i] of text i, for all: on rank 0 the scores of the next ones come back. */
 static const float *run_tokens(const Samples *s) {
     const Program *p = s->program;
     const int32_t *token = s->message, *at = s->message + s->n;
-    set(p, ARG_tokens, token);
-    set(p, ARG_offset, at);
-    set(p, ARG_positions, at);
+    program_set(p, ARG_tokens, token);
+    program_set(p, ARG_offset, at);
+    program_set(p, ARG_positions, at);
     Arena *mem = arena_new();
     int32_t *last = NEW_ARRAY(mem, int32_t, (size_t)s->n);
     int32_t *taken = NEW_ARRAY(mem, int32_t, (size_t)s->n);
     for (int64_t i = 0; i < s->n; i++) last[i] = (int32_t)i, taken[i] = 1;
-    set(p, ARG_last, last);
-    set(p, ARG_taken, taken);
+    program_set(p, ARG_last, last);
+    program_set(p, ARG_taken, taken);
     arena_free(mem);
     train_run(s->program);
     return p->ret[0];
@@ -351,8 +345,7 @@ void sample_start(Train *t) {
     const char *damage = NULL;
     int error = comm_rank() ? 0 : keep_lines(t, t->start_step, &damage);
     if (damage) report_say(t, "WARNING: %s", damage);
-    if (error)
-        report_say(t, "WARNING: cannot write %s: %s", RUN_SAMPLES, strerror(error));
+    report_unwritten(t, RUN_SAMPLES, error);
 }
 
 void sample_step(Train *t) {

@@ -89,22 +89,16 @@ static PassOptions pass_options(Train *t) {
 
 /* ---- program ---- */
 
-static void *slot_of_role(Train *t, ArgRole role, bool needed) {
-    int i = program_arg_role(t->program, role);
-    if (i < 0 && needed) die("the step has no argument of role %s", arg_role_name[role]);
-    return i < 0 ? NULL : t->program->arg[i];
-}
-
 static void find_slots(Train *t) {
     Program *p = t->program;
-    t->at.rng = slot_of_role(t, ARG_rng, false);
-    t->at.counted = slot_of_role(t, ARG_counted, false);
-    t->at.lr = slot_of_role(t, ARG_lr, t->program->stages == 1);
-    t->at.weight_decay = slot_of_role(t, ARG_weight_decay, false);
-    t->at.correction1 = slot_of_role(t, ARG_bias_correction1, false);
-    t->at.loss_scale = slot_of_role(t, ARG_loss_scale, false);
-    t->at.correction2 = slot_of_role(t, ARG_bias_correction2, false);
-    check(p->entry->nret >= 3);
+    t->at.rng = program_slot(p, ARG_rng);
+    t->at.counted = program_slot(p, ARG_counted);
+    t->at.lr = program_slot(p, ARG_lr);
+    t->at.weight_decay = program_slot(p, ARG_weight_decay);
+    t->at.correction1 = program_slot(p, ARG_bias_correction1);
+    t->at.loss_scale = program_slot(p, ARG_loss_scale);
+    t->at.correction2 = program_slot(p, ARG_bias_correction2);
+    check(p->entry->nret >= 3 && (t->at.lr || p->stages > 1));
     t->at.loss = p->ret[0];
     t->at.grad_norm = p->ret[1];
     t->at.good = p->ret[2];
