@@ -30,6 +30,7 @@ static void add_flag(Export *e, MegatronId id, const char *fmt, ...) {
 
 #define FLAG(name, ...) add_flag(e, MEGATRON_##name, __VA_ARGS__)
 #define SWITCH(name)    add_flag(e, MEGATRON_##name, "%s", "")
+#define NUMBER(name, n) add_flag(e, MEGATRON_##name, "%lld", (long long)(n))
 
 /* A line on a key that no flag says, or not all of it. */
 static void add_note(Export *e, const char *key, const char *fmt, ...)
@@ -65,7 +66,7 @@ static void note_split(Export *e) {
 
 static void add_tensor(Export *e) {
     const Strategy *s = e->s;
-    FLAG(tensor_model_parallel_size, "%lld", (long long)s->tensor);
+    NUMBER(tensor_model_parallel_size, s->tensor);
     if (s->tensor == 1) return;
     if (s->sequence_parallel) SWITCH(sequence_parallel);
     note_split(e);
@@ -79,7 +80,7 @@ static void add_context(Export *e) {
     const char *algo = config_value(e->j->cfg, e->mem, PART "context_parallel_algo");
     const bool hybrid = s->ring > 1 && s->ring < s->context;
     const long long inner = (long long)(s->context / s->ring);
-    FLAG(context_parallel_size, "%lld", (long long)s->context);
+    NUMBER(context_parallel_size, s->context);
     if (s->context == 1) return;
     FLAG(cp_comm_type, "%s", hybrid ? "a2a+p2p" : s->ring > 1 ? "p2p" : "a2a");
     if (hybrid)
@@ -114,8 +115,8 @@ static void add_order(Export *e) {
 
 static void add_batch(Export *e) {
     const Job *j = e->j;
-    FLAG(micro_batch_size, "%lld", (long long)(j->batch / e->s->data));
-    FLAG(global_batch_size, "%lld", (long long)(j->batch * j->micro));
+    NUMBER(micro_batch_size, j->batch / e->s->data);
+    NUMBER(global_batch_size, j->batch * j->micro);
     if (j->parts > 1)
         add_note(e, "micro_batch_interleave_num",
                  "--tp-comm-overlap hides what layers exchange, in another way");
@@ -152,17 +153,14 @@ static void add_layers(Export *e) {
         add_layout(e);
         return;
     }
-    if (l->has_first && ends)
-        FLAG(decoder_first_pipeline_num_layers, "%lld", (long long)l->first);
-    if (l->has_last && ends)
-        FLAG(decoder_last_pipeline_num_layers, "%lld", (long long)l->last);
-    if (s->chunks > 1)
-        FLAG(num_virtual_stages_per_pipeline_rank, "%lld", (long long)s->chunks);
+    if (l->has_first && ends) NUMBER(decoder_first_pipeline_num_layers, l->first);
+    if (l->has_last && ends) NUMBER(decoder_last_pipeline_num_layers, l->last);
+    if (s->chunks > 1) NUMBER(num_virtual_stages_per_pipeline_rank, s->chunks);
 }
 
 static void add_stages(Export *e) {
     const Strategy *s = e->s;
-    FLAG(pipeline_model_parallel_size, "%lld", (long long)s->stages);
+    NUMBER(pipeline_model_parallel_size, s->stages);
     if (s->stages == 1) return;
     const PipeSchedule *p = e->o->schedule;
     if (strcmp(s->schedule, "1f1b") != 0) {
@@ -206,12 +204,12 @@ static void add_optimizer_shard(Export *e) {
         add_note(e, "optimizer.type",
                  "Megatron-LM's distributed optimizer is for Adam alone");
     if (s->zero_level > 0 && s->groups > 1)
-        FLAG(num_distributed_optimizer_instances, "%lld", (long long)s->groups);
+        NUMBER(num_distributed_optimizer_instances, s->groups);
     if (overlaps) SWITCH(overlap_grad_reduce);
     if (overlaps && s->zero_level > 0 && !s->gathers_at_end) SWITCH(overlap_param_gather);
     if (!config_given(e->j->cfg, "parallel.bucket_size")) return;
     if (s->bucket_bytes >= 4)
-        FLAG(ddp_bucket_size, "%lld", (long long)(s->bucket_bytes / 4));
+        NUMBER(ddp_bucket_size, s->bucket_bytes / 4);
     else
         add_note(e, "parallel.bucket_size", "each message by itself is no flag");
 }

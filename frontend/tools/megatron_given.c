@@ -57,6 +57,10 @@ void megatron_add(Megatron *m, const char *key, const char *fmt, ...) {
          arena_printf(m->mem, "--%s=%s", key, value));
 }
 
+void megatron_add_count(Megatron *m, const char *key, int64_t n) {
+    megatron_add(m, key, "%lld", (long long)n);
+}
+
 void megatron_note(Megatron *m, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);

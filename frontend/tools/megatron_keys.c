@@ -66,10 +66,9 @@ static MegatronSizes sizes_of(const Megatron *m, int64_t ranks) {
 }
 
 static void add_batch(Megatron *m, const MegatronSizes *s) {
-    megatron_add(m, RUN "batch_size", "%lld", (long long)s->micro);
-    megatron_add(m, PART "micro_batch_num", "%lld",
-                 (long long)(s->global / s->micro / s->dp));
-    megatron_add(m, RUN "max_steps", "%lld", (long long)s->steps);
+    megatron_add_count(m, RUN "batch_size", s->micro);
+    megatron_add_count(m, PART "micro_batch_num", s->global / s->micro / s->dp);
+    megatron_add_count(m, RUN "max_steps", s->steps);
     ADD(m, log_interval, RUN "log_interval", "100");
     ADD(m, eval_interval, RUN "eval_interval", "1000");
     ADD(m, eval_iters, RUN "eval_iters", "100");
@@ -77,9 +76,8 @@ static void add_batch(Megatron *m, const MegatronSizes *s) {
     megatron_add(m, WRAP "calculate_per_token_loss", "%s",
                  GIVEN(m, calculate_per_token_loss) ? "True" : "False");
     if (GIVEN(m, distributed_timeout_minutes))
-        megatron_add(
-            m, RUN "hang_seconds", "%lld",
-            (long long)times_capped(60, COUNT(m, distributed_timeout_minutes, 0)));
+        megatron_add_count(m, RUN "hang_seconds",
+                           times_capped(60, COUNT(m, distributed_timeout_minutes, 0)));
 }
 
 /* ---- optimizer ---- */
@@ -164,10 +162,9 @@ static void add_rate(Megatron *m, const MegatronSizes *s) {
     megatron_add(m, RATE "type", "%s",
                  constant && warmup ? "constant_with_warmup" : type);
     ADD(m, lr, RATE "learning_rate", NULL);
-    if (warmup) megatron_add(m, RATE "warmup_steps", "%lld", (long long)warmup);
+    if (warmup) megatron_add_count(m, RATE "warmup_steps", warmup);
     if (!constant) ADD(m, min_lr, RATE "lr_end", "0.0");
-    if (!constant || warmup)
-        megatron_add(m, RATE "total_steps", "%lld", (long long)decay);
+    if (!constant || warmup) megatron_add_count(m, RATE "total_steps", decay);
     if (strcmp(type, "WSD") != 0) return;
     if (!GIVEN(m, lr_wsd_decay_samples)) NEED(m, lr_wsd_decay_iters);
     ADD(m, lr_wsd_decay_style, RATE "wsd_decay_style", "exponential");
@@ -178,7 +175,7 @@ static void add_rate(Megatron *m, const MegatronSizes *s) {
              "a warm-up of %lld steps and a WSD decay of %lld overlap in %lld of "
              "--lr-decay-iters: not there",
              (long long)warmup, (long long)last, (long long)decay);
-    megatron_add(m, RATE "wsd_decay_steps", "%lld", (long long)last);
+    megatron_add_count(m, RATE "wsd_decay_steps", last);
 }
 
 /* ---- data and checkpoints ---- */
@@ -246,9 +243,9 @@ static void add_profile(Megatron *m) {
     if (!GIVEN(m, profile)) return;
     int64_t last = COUNT(m, profile_step_end, 12);
     megatron_add(m, "profile", "True");
-    megatron_add(m, "profile_start_step", "%lld",
-                 (long long)MIN(COUNT(m, profile_step_start, 10) + 1, MAX(last, 1)));
-    megatron_add(m, "profile_stop_step", "%lld", (long long)MAX(last, 1));
+    megatron_add_count(m, "profile_start_step",
+                       MIN(COUNT(m, profile_step_start, 10) + 1, MAX(last, 1)));
+    megatron_add_count(m, "profile_stop_step", MAX(last, 1));
 }
 
 static void make_keys(Megatron *m, int64_t ranks) {

@@ -52,7 +52,7 @@ static void add_window(Megatron *m) {
         fail(EXIT_CONFIG,
              "--window-size %.60s: write the keys before a query and 0, such as 4095,0",
              text);
-    if (before >= 0) megatron_add(m, MODEL "sliding_window", "%lld", before + 1);
+    if (before >= 0) megatron_add_count(m, MODEL "sliding_window", before + 1);
 }
 
 static void add_biases(Megatron *m) {
@@ -82,8 +82,8 @@ void megatron_add_model(Megatron *m) {
     ADD(m, hidden_size, MODEL "hidden_size", NULL);
     ADD(m, num_attention_heads, MODEL "num_heads", NULL);
     ADD(m, seq_length, MODEL "seq_length", NULL);
-    megatron_add(m, MODEL "ffn_hidden_size", "%lld",
-                 (long long)width_of_mlp(m, COUNT(m, hidden_size, 0)));
+    megatron_add_count(m, MODEL "ffn_hidden_size",
+                       width_of_mlp(m, COUNT(m, hidden_size, 0)));
     if (GIVEN(m, group_query_attention))
         ADD(m, num_query_groups, MODEL "n_kv_heads", "1");
     add_positions(m);
@@ -184,7 +184,7 @@ static void add_end(Megatron *m, const TokenizerSpec *s) {
         return;
     int64_t end = end_of(m, s);
     if (end >= 0)
-        megatron_add(m, DATA "eod", "%lld", (long long)end);
+        megatron_add_count(m, DATA "eod", end);
     else
         megatron_note(m, "no file of a tokenizer that is here says which token ends a "
                          "document: write " DATA "eod");
@@ -210,7 +210,7 @@ void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s) {
                           "multiple of %lld",
                           (long long)tokens, (long long)size, (long long)to);
     }
-    megatron_add(m, MODEL "vocab_size", "%lld", (long long)size);
+    megatron_add_count(m, MODEL "vocab_size", size);
     if (s->tp > 1) megatron_add(m, PART "vocab_emb_dp", "False");
     if (!megatron_has_data(m)) return; /* nothing is tokenized */
     if (files.vocab_file) megatron_add(m, DATA "vocab_file", "%s", files.vocab_file);
@@ -252,8 +252,8 @@ void megatron_add_types(Megatron *m) {
         return;
     }
     ADD(m, initial_loss_scale, WRAP "scale_sense.loss_scale_value", "4294967296");
-    megatron_add(m, WRAP "scale_sense.scale_window", "%lld",
-                 (long long)REAL(m, loss_scale_window, 1000));
+    megatron_add_count(m, WRAP "scale_sense.scale_window",
+                       (int64_t)REAL(m, loss_scale_window, 1000));
     ADD(m, hysteresis, WRAP "hysteresis", "2");
     ADD(m, min_loss_scale, WRAP "min_loss_scale", "1.0");
 }

@@ -28,6 +28,7 @@ void megatron_need(const Megatron *m, MegatronId id);
 /* A key that the command line becomes, and a line for people. */
 void megatron_add(Megatron *m, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+void megatron_add_count(Megatron *m, const char *key, int64_t n);
 void megatron_note(Megatron *m, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The key gets the word of the flag; with `otherwise` NULL only where that was given. */

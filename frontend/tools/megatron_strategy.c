@@ -16,7 +16,7 @@ static void add_context(Megatron *m, const MegatronSizes *s) {
     for (int i = 1; i < n; i++)
         if (strcmp(m->flag[MEGATRON_cp_comm_type].word[i], type) != 0)
             fail(EXIT_CONFIG, "--cp-comm-type: not there: other types of other layers");
-    megatron_add(m, PART "context_parallel", "%lld", (long long)s->cp);
+    megatron_add_count(m, PART "context_parallel", s->cp);
     if (s->cp == 1) return;
     for (int i = 0; i < ARRAY_LEN(types); i++)
         if (!strcmp(type, types[i][0])) algo = types[i][1];
@@ -109,19 +109,19 @@ static void add_layout(Megatron *m, const MegatronSizes *s) {
              flag, chunks, (long long)s->pp);
     if (s->pp == 1) return;
     int64_t rows = chunks / s->pp;
-    if (rows > 1) megatron_add(m, PART "pp_interleave_num", "%lld", (long long)rows);
+    if (rows > 1) megatron_add_count(m, PART "pp_interleave_num", rows);
     add_layer_list(m, each, s->pp, rows);
 }
 
 static void add_stages(Megatron *m, const MegatronSizes *s) {
-    megatron_add(m, PART "pipeline_stage", "%lld", (long long)s->pp);
+    megatron_add_count(m, PART "pipeline_stage", s->pp);
     if (GIVEN(m, pipeline_model_parallel_layout)) {
         add_layout(m, s);
         return;
     }
     if (s->pp == 1) return;
     int64_t chunks = chunks_of(m, s);
-    if (chunks > 1) megatron_add(m, PART "pp_interleave_num", "%lld", (long long)chunks);
+    if (chunks > 1) megatron_add_count(m, PART "pp_interleave_num", chunks);
     ADD(m, decoder_first_pipeline_num_layers, PART "num_layers_in_first_pipeline_stage",
         NULL);
     ADD(m, decoder_last_pipeline_num_layers, PART "num_layers_in_last_pipeline_stage",
@@ -166,15 +166,14 @@ static void add_optimizer_shard(Megatron *m, const MegatronSizes *s) {
              "--num-distributed-optimizer-instances %lld does not divide %lld "
              "replicas",
              (long long)instances, (long long)copies);
-    megatron_add(m, ZERO "optimizer_weight_shard_size", "%lld",
-                 (long long)(copies / instances));
+    megatron_add_count(m, ZERO "optimizer_weight_shard_size", copies / instances);
 }
 
 void megatron_add_parallel(Megatron *m, const MegatronSizes *s) {
     if (s->tp > 1 || s->cp > 1 || s->pp > 1)
         megatron_add(m, "parallel.parallel_mode", "1");
-    megatron_add(m, PART "data_parallel", "%lld", (long long)s->dp);
-    megatron_add(m, PART "model_parallel", "%lld", (long long)s->tp);
+    megatron_add_count(m, PART "data_parallel", s->dp);
+    megatron_add_count(m, PART "model_parallel", s->tp);
     if (s->tp > 1 && GIVEN(m, sequence_parallel))
         megatron_add(m, PART "sequence_parallel", "True");
     add_context(m, s);
