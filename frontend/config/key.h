@@ -106,5 +106,7 @@ bool key_same_value(const char *a, const char *b);
 const char *key_kind_name(KeyKind kind);
 /* Values of an enumeration or a range, for people: "at least 1", "a, b or c". */
 char *key_range_text(Arena *a, const Key *key);
+/* Is it one of the numbers of a key? */
+bool key_in_range(const Key *key, double v);
 
 #endif

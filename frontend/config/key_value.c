@@ -93,8 +93,8 @@ static _Noreturn void wrong_type(const Key *key, const char *name, const YamlNod
             key_kind_name(key->kind), node->text);
 }
 
-static bool in_range(const char *range, double v) {
-    const char *first = range;
+bool key_in_range(const Key *key, double v) {
+    const char *range = key->range, *first = range;
     if (take_besides(&range) && v == strtod(first, NULL)) return true;
     bool above = range[0] == '>';
     const char *dots = strstr(range, "..");
@@ -105,7 +105,7 @@ static bool in_range(const char *range, double v) {
 
 static void check_range(const Key *key, const char *name, const YamlNode *node,
                         double v) {
-    if (in_range(key->range, v)) return;
+    if (key_in_range(key, v)) return;
     Arena *a = arena_new();
     char range[96];
     snprintf(range, sizeof range, "%s", key_range_text(a, key));

@@ -17,13 +17,16 @@ static const char *const path[] = {MODEL "do_sample", MODEL "temperature", MODEL
                                    MODEL "top_p", MODEL "repetition_penalty"};
 _Static_assert(ARRAY_LEN(name) == CHOICES && ARRAY_LEN(path) == CHOICES, "all choices");
 
+static const Key *key_of(TokenChoice c) {
+    return &key_table[key_find(path[c])];
+}
+
 /* ---- choices as JSON ---- */
 
 /* In the range of the key of that name? A file of another program may have other numbers: they
  * go along, and are refused where texts are made with them. */
 static bool in_range(TokenChoice c, double x) {
-    static const double low[] = {0, 0, 0, 1e-6, 0.01}, high[] = {1, 100, 1 << 24, 1, 100};
-    return x >= low[c] && x <= high[c] && (c != CHOICE_TOP_K || x == floor(x));
+    return key_in_range(key_of(c), x) && (c != CHOICE_TOP_K || x == floor(x));
 }
 
 TokenChoices generation_read_choices(const Json *object) {
@@ -214,8 +217,7 @@ static void refuse_odd(const Config *cfg, const ModelSpec *s, bool greedy) {
     for (int i = 0; i < CHOICES; i++) {
         double x = s->choices.value[i];
         if (!is_of_model(cfg, s, i) || !counts(i, greedy) || in_range(i, x)) continue;
-        const char *range =
-            key_range_text(arena_scratch(), &key_table[key_find(path[i])]);
+        const char *range = key_range_text(arena_scratch(), key_of(i));
         fail(EXIT_CONFIG,
              "generation_config.json of the model says %s %g, which must be %s: write "
              "another, --%s",
