@@ -326,6 +326,8 @@ void report_end(const Train *t, bool drawn);
 /* A line on the terminal and in logs/rank_0.log. */
 void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Those that are not empty, each behind `before`. */
+void report_lines(const Train *t, const char *before, const char *lines);
 /* That a file could not be written, with an errno value; 0: nothing. */
 void report_unwritten(const Train *t, const char *file, int error);
 

@@ -190,13 +190,23 @@ static void write_events(FILE *f, bool first, const char *s, size_t n) {
     if (f && n > skip) fwrite(s + skip, 1, n - skip, f);
 }
 
-/* `first`: nothing of this rank has been put. A message of no bytes would be the end. */
+static void send_text(const char *s, uint64_t n) {
+    comm_send_bytes(0, &n, sizeof n);
+    if (n) comm_send_bytes(0, s, n);
+}
+
+static const char *receive_text(Arena *mem, int rank, uint64_t *n) {
+    comm_receive_bytes(rank, n, sizeof *n);
+    char *s = arena_alloc(mem, *n + 1);
+    if (*n) comm_receive_bytes(rank, s, *n);
+    return s;
+}
+
+/* `first`: nothing of this rank has been put. A text of no bytes would be the end. */
 static void put_piece(Sink *sink, bool first, const char *s, size_t n) {
-    uint64_t bytes = n;
     if (!n) return;
     if (comm_rank()) {
-        comm_send_bytes(0, &bytes, sizeof bytes);
-        comm_send_bytes(0, s, n);
+        send_text(s, n);
         return;
     }
     write_events(sink->one, first, s, n);
@@ -236,15 +246,11 @@ static void put_own(const Train *t, double zero, Sink *sink) {
 
 /* On rank 0: those of another one. */
 static void put_others(int rank, Sink *sink) {
-    uint64_t bytes;
-    bool first = true;
-    for (;; first = false) {
-        comm_receive_bytes(rank, &bytes, sizeof bytes);
-        if (!bytes) return;
+    uint64_t n = 1;
+    for (bool first = true; n; first = false) {
         Arena *mem = arena_new();
-        char *piece = arena_alloc(mem, bytes);
-        comm_receive_bytes(rank, piece, bytes);
-        put_piece(sink, first, piece, bytes);
+        const char *piece = receive_text(mem, rank, &n);
+        put_piece(sink, first, piece, n);
         arena_free(mem);
     }
 }
@@ -281,8 +287,7 @@ static void write_traces(const Train *t) {
     comm_broadcast(&zero, sizeof zero, 0); /* the first step begins on rank 0 */
     if (comm_rank()) {
         put_own(t, zero, &sink);
-        uint64_t none = 0;
-        comm_send_bytes(0, &none, sizeof none);
+        send_text("", 0);
     } else {
         sink.all = open_trace(mem, t, RUN_TRACE);
         for (int k = 0; k < comm_size(); k++) {
@@ -335,12 +340,8 @@ static const char *title_of(const Train *t, Arena *mem, const OpReport *r) {
 }
 
 static void say_longest(const Train *t, Arena *mem, const OpReport *r) {
-    Text said = op_report(mem, r, SAID_OPS);
-    char *save = NULL;
     report_say(t, "profile    %s", title_of(t, mem, r));
-    for (char *line = strtok_r(said.s, "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save))
-        report_say(t, "  %s", line);
+    report_lines(t, "  ", op_report(mem, r, SAID_OPS).s);
 }
 
 /* Seconds of a step by WorkKind. */
@@ -365,17 +366,12 @@ static void write_tables(Train *t) {
     Text table = text_new(mem);
     text_add(&table, "%s\n%s", title_of(t, mem, &r), op_report(mem, &r, 0).s);
     say_longest(t, mem, &r);
-    uint64_t bytes = table.n;
-    if (comm_rank()) {
-        comm_send_bytes(0, &bytes, sizeof bytes);
-        comm_send_bytes(0, table.s, bytes);
-    }
+    if (comm_rank()) send_text(table.s, table.n);
     for (int k = 1; comm_rank() == 0 && k < comm_size(); k++) {
-        comm_receive_bytes(k, &bytes, sizeof bytes);
-        char *other = arena_alloc(mem, bytes);
-        comm_receive_bytes(k, other, bytes);
+        uint64_t n;
+        const char *other = receive_text(mem, k, &n);
         text_add(&table, "\n");
-        text_add_bytes(&table, other, bytes);
+        text_add_bytes(&table, other, n);
     }
     if (comm_rank() == 0) record_write(t, "ops", RUN_OPS, &table);
     arena_free(mem);

@@ -42,6 +42,11 @@ void report_say(const Train *t, const char *fmt, ...) {
     if (t->log) fprintf(t->log, "%s\n", line);
 }
 
+void report_lines(const Train *t, const char *before, const char *lines) {
+    for (size_t n; lines += strspn(lines, "\n"), (n = strcspn(lines, "\n")); lines += n)
+        report_say(t, "%s%.*s", before, (int)n, lines);
+}
+
 void report_unwritten(const Train *t, const char *file, int error) {
     if (error) report_say(t, "WARNING: cannot write %s: %s", file, strerror(error));
 }

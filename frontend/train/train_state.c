@@ -237,14 +237,6 @@ static void restore_counts(Train *t, const Json *s) {
     restore_loss_scale(t, s);
 }
 
-/* Warnings about damaged checkpoints, a line each. */
-static void say_lines(const Train *t, char *lines) {
-    char *save = NULL;
-    for (char *line = strtok_r(lines, "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save))
-        report_say(t, "WARNING: %s", line);
-}
-
 static const Json *parse_state(const Train *t, const char *state) {
     return ckpt_state_parse(t->mem, "state of the checkpoint", state);
 }
@@ -304,7 +296,7 @@ static bool load_latest(Train *t, const char *dir, char **state) {
     Text damaged = text_new(t->mem);
     bool found =
         ckpt_load_latest(t->mem, dir, t->tensor, t->ntensor, state, &t->step, &damaged);
-    say_lines(t, damaged.s);
+    report_lines(t, "WARNING: ", damaged.s);
     if (!found) return false;
     leave_diverged(t, dir, state);
     t->loaded = folder_of_step(t->mem, dir, t->step);
