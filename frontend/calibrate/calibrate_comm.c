@@ -31,10 +31,11 @@ static double message_time(const Calibration *c, int64_t bytes) {
     return seconds / rounds;
 }
 
-static LinkLevel level_of(int first, int members, int stride) {
-    for (int i = 1; i < members; i++)
-        if (strcmp(comm_host_of(first), comm_host_of(first + i * stride)))
-            return LINK_NETWORK;
+/* Of groups of neighbours, or of ranks as far apart as there are groups. */
+static LinkLevel level_of(const Calibration *c, int group, bool apart) {
+    int stride = apart ? c->ranks / group : 1;
+    for (int i = 1; i < group; i++)
+        if (strcmp(comm_host_of(0), comm_host_of(i * stride))) return LINK_NETWORK;
     return LINK_HOST;
 }
 
@@ -44,7 +45,7 @@ static void calibrate_links(Calibration *c) {
     int64_t few = WORD_BYTES, many = c->quick ? 1 << 16 : 8 << 20;
     if (c->ranks % 2) return; /* pairs are what is measured */
     double start = message_time(c, few), all = message_time(c, many);
-    LinkLevel level = level_of(0, 2, c->ranks / 2);
+    LinkLevel level = level_of(c, 2, true);
     Link *link = &c->m->link[level];
     link->start_seconds = start;
     link->bytes_per_second = (double)(many - few) / MAX(all - start, 1e-9);
@@ -176,15 +177,11 @@ static void add_point(const Calibration *c, CollectiveCurve *k, bool apart, int 
     arena_free(mem);
 }
 
-static LinkLevel level_of_group(const Calibration *c, int group, bool apart) {
-    return level_of(0, group, apart ? c->ranks / group : 1);
-}
-
 static void calibrate_collective(Calibration *c, int nth, int group, bool apart) {
     CollectiveCurve k = {.op = collectives[nth].op,
                          .group = group,
                          .ranks = MIN(c->ranks, comm_local_size()),
-                         .level = level_of_group(c, group, apart)};
+                         .level = level_of(c, group, apart)};
     int64_t most = c->quick ? 1 << 14 : MOST_BYTES;
     k.seconds = (Curve){.x = NEW_ARRAY(c->mem, double, 32),
                         .y = NEW_ARRAY(c->mem, double, 32),
@@ -245,8 +242,8 @@ void calibrate_comm(Calibration *c) {
     calibrate_notice(c);
     for (int group = 2; group <= c->ranks; group++) {
         if (c->ranks % group) continue;
-        bool hosts = level_of_group(c, group, false) == LINK_HOST &&
-                     level_of_group(c, group, true) == LINK_NETWORK;
+        bool hosts = level_of(c, group, false) == LINK_HOST &&
+                     level_of(c, group, true) == LINK_NETWORK;
         for (int apart = 0; apart <= hosts; apart++)
             for (int k = 0; k < ARRAY_LEN(collectives); k++) {
                 watch_links(c, &watch);

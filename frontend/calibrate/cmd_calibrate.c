@@ -72,7 +72,7 @@ static void say_disturbed(const Calibration *c, double others) {
 
 /* Ranks that are more than the cores compute no differently than as many as there are cores;
  * plans share those out. */
-static int measure(Arena *mem, const Options *o, const char *path) {
+static void measure(Arena *mem, const Options *o, const char *path) {
     Calibration c = {.mem = mem,
                      .ranks = comm_size(),
                      .quick = option_given(o, "--quick"),
@@ -99,7 +99,6 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     c.m = machine_merge(mem, old, c.m);
     calibrate_residual(&c);
     if (comm_rank() == 0) write_machine(mem, c.m, path);
-    return 0;
 }
 
 /* ---- several counts of ranks, one after the other ---- */
@@ -157,14 +156,14 @@ int cmd_calibrate(int argc, char **argv) {
     Arena *mem = o->mem;
     const char *path = option_text(o, "--output"), *list = option_text(o, "-n");
     if (!path) path = "machine.yaml";
-    int code;
+    int code = 0;
     if (list) {
         file_check_written(path);
         code = measure_each(mem, o, list, path);
     } else {
         comm_start();
         if (comm_rank() == 0) file_check_written(path);
-        code = measure(mem, o, path);
+        measure(mem, o, path);
         comm_end();
     }
     arena_free(mem);

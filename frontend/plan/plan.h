@@ -112,8 +112,8 @@ typedef struct Plan {
 void plan_join_hashes(const char *hash, int n, char all[HASH_HEX_BYTES]);
 /* Share of the time in which stages wait for each other, by the flops of their tasks. */
 double plan_bubble(const PlanPipe *p);
-/* The tasks of all stages over time, `columns` wide. */
-void plan_draw(const PlanPipe *p, int columns, Text *out);
+/* The tasks of all stages over time, in letters. */
+void plan_draw(const PlanPipe *p, Text *out);
 
 /* By chunk, of those whose tasks the planned module has: flops of a rank in a task. */
 void plan_read_task_flops(Arena *mem, const Module *m, double (*flops)[TASK_KINDS]);

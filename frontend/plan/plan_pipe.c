@@ -65,8 +65,9 @@ typedef struct Picture {
     const PipeSchedule *s;
     TaskSeconds seconds;
     double **begin, all;
-    int columns;
 } Picture;
+
+enum { COLUMNS = 64 };
 
 /* Forward as a digit, backward as a letter: the micro-batch, mod 10. */
 static char mark(Task t) {
@@ -76,24 +77,22 @@ static char mark(Task t) {
 
 static void draw_stage(const Picture *p, int k, Text *out) {
     const TaskList *l = &p->s->stage[k];
-    char *row = arena_alloc(out->mem, (size_t)p->columns + 1);
-    memset(row, '.', (size_t)p->columns);
-    row[p->columns] = 0;
+    char row[COLUMNS + 1] = {0};
+    memset(row, '.', COLUMNS);
     for (int i = 0; i < l->n; i++) {
         double begin = p->begin[k][i];
         double end = begin + task_seconds(&p->seconds, l->task[i]);
-        int from = (int)(begin / p->all * p->columns + 0.5);
-        int to = MIN((int)(end / p->all * p->columns + 0.5), p->columns);
+        int from = (int)(begin / p->all * COLUMNS + 0.5);
+        int to = MIN((int)(end / p->all * COLUMNS + 0.5), COLUMNS);
         for (int c = from; c < to; c++) row[c] = mark(l->task[i]);
     }
     text_add(out, "  stage %-4d %s\n", k, row);
 }
 
-void plan_draw(const PlanPipe *p, int columns, Text *out) {
+void plan_draw(const PlanPipe *p, Text *out) {
     Arena *mem = arena_new();
     Picture pic = {.s = p->schedule,
-                   .seconds = {.chunk = (const double(*)[TASK_KINDS])p->flops},
-                   .columns = columns};
+                   .seconds = {.chunk = (const double(*)[TASK_KINDS])p->flops}};
     pic.begin = begins(mem, pic.s, &pic.seconds, &pic.all);
     for (int k = 0; k < pic.s->stages && pic.all > 0; k++) draw_stage(&pic, k, out);
     text_add(out, "  time goes to the right; 0 to 9: forward, a to j: backward of "

@@ -403,7 +403,7 @@ static void add_stages(const Out *o) {
     }
     text_add(o->s, "  bubble %.1f %% of the time, by the flops of the tasks alone\n",
              100 * plan_bubble(pipe));
-    plan_draw(pipe, 64, o->s);
+    plan_draw(pipe, o->s);
 }
 
 static void add_stage(const Out *o) {

@@ -73,14 +73,11 @@ static void add_text(Text *t, const char *s) {
     text_add(t, "</td>");
 }
 
-static void add_count(Text *t, int n) {
-    text_add(t, "<td class=\"n\" data-v=\"%d\">%d</td>", n, n);
-}
-
 static void add_row(Text *t, const Report *r, const Point *p, int k) {
     static const char *const means[POINT_KINDS] = {"planned", "by pieces, on the front",
                                                    "by pieces, fastest of its split"};
     const Choice *c = p->c;
+    const int count[] = {c->dp, c->tp, c->cp, c->pp, c->micro, c->batch, c->zero};
     char seconds[32];
     snprintf(seconds, sizeof seconds, "%.4g", p->seconds);
     text_add(t, "<tr data-p=\"%d\">", k);
@@ -88,13 +85,8 @@ static void add_row(Text *t, const Report *r, const Point *p, int k) {
     add_cell(t, p->bytes, human(p->bytes, "B").s);
     add_cell(t, (double)p->sent_bytes,
              p->sent_bytes < 0 ? "" : human((double)p->sent_bytes, "B").s);
-    add_count(t, c->dp);
-    add_count(t, c->tp);
-    add_count(t, c->cp);
-    add_count(t, c->pp);
-    add_count(t, c->micro);
-    add_count(t, c->batch);
-    add_count(t, c->zero);
+    for (int i = 0; i < ARRAY_LEN(count); i++)
+        text_add(t, "<td class=\"n\" data-v=\"%d\">%d</td>", count[i], count[i]);
     add_text(t, report_strategy(r->mem, c));
     add_text(t, means[p->kind]);
     text_add(t, "</tr>\n");

@@ -22,13 +22,10 @@ double choice_room(const Search *s, const Choice *c) {
 
 /* ---- bytes ---- */
 
-static double in_flight(const PipeScheduleKind *kind, const Choice *c, int stage) {
-    if (c->pp == 1) return 1;
-    return schedule_kind_in_flight(kind, c->pp, c->chunks, c->micro, stage);
-}
-
 double choice_in_flight(const Choice *c, int stage) {
-    return in_flight(schedule_kind_at(c->schedule), c, stage);
+    if (c->pp == 1) return 1;
+    return schedule_kind_in_flight(schedule_kind_at(c->schedule), c->pp, c->chunks,
+                                   c->micro, stage);
 }
 
 typedef struct StageBytes {
@@ -162,7 +159,7 @@ static void add_parameter_bytes(const Search *s, const Choice *c, StageBytes *b)
 static StageBytes stage_bytes(const ChunkTimes *t, const Choice *c, int stage) {
     StageBytes b = {.kind = t->kind,
                     .stage = stage,
-                    .in_flight = in_flight(t->kind, c, stage),
+                    .in_flight = choice_in_flight(c, stage),
                     .waiting = schedule_kind_waiting(t->kind, c->pp, c->micro, stage)};
     for (int nth = 0; nth < c->chunks; nth++) {
         int i = schedule_stage_chunk(t->kind, c->pp, stage, nth);
