@@ -87,15 +87,17 @@ TEST(windows_of_a_qwen_that_no_layer_has) {
     expect_windows("qwen3");
 }
 
+static void expect_unknown(const char *type) {
+    test_at("%s", type);
+    REFUSED(type, "", "hint: gpt2, llama, mistral, qwen2, qwen3 or gpt_neox");
+}
+
 TEST(names_that_are_not_known) {
     REFUSED("llama", ",\"rope_scaling\":{\"rope_type\":\"su\",\"factor\":2}",
             "hint: default, linear, dynamic, llama3 or yarn");
     static const char *const others[] = {"gemma",     "mixtral", "opt",
                                          "qwen2_moe", "phi3",    "lama"};
-    for (int i = 0; i < ARRAY_LEN(others); i++) {
-        test_at("%s", others[i]);
-        REFUSED(others[i], "", "hint: gpt2, llama, mistral, qwen2, qwen3 or gpt_neox");
-    }
+    for (int i = 0; i < ARRAY_LEN(others); i++) expect_unknown(others[i]);
     REFUSED("llama", ",\"hidden_act\":\"silo\"", "hint: silu");
 }
 
