@@ -215,6 +215,17 @@ static void add_data(Megatron *m) {
     }
 }
 
+/* What two words for one folder share: "./a//b/" and "a/b". */
+static const char *plain_path(Arena *mem, const char *path) {
+    Text t = text_new(mem);
+    text_add(&t, "%s", *path == '/' ? "/" : "");
+    for (size_t n; *(path += strspn(path, "/")); path += n) {
+        n = strcspn(path, "/");
+        if (n != 1 || *path != '.') text_add(&t, "/%.*s", (int)n, path);
+    }
+    return t.n ? t.s : "";
+}
+
 /* Megatron-LM goes on from --load alone, and keeps all that it has saved; how many a file of
  * MindSpeed-Core-MS keeps is a name of its own. */
 static void add_checkpoints(Megatron *m) {
@@ -232,7 +243,9 @@ static void add_checkpoints(Megatron *m) {
         megatron_add(m, "callbacks.CheckpointMonitor.keep_checkpoint_max", KEEP_ALL);
     if (weights) megatron_add(m, "run_mode", "finetune");
     if (weights || !load) megatron_add(m, "resume", "never");
-    if (!load || (save && !strcmp(save, load) && !weights)) return;
+    if (!load) return;
+    bool same = save && !strcmp(plain_path(m->mem, save), plain_path(m->mem, load));
+    if (same && !weights) return;
     megatron_add(m, "resume_or_finetune_checkpoint", "%s", load);
     megatron_note(m, "--load: a checkpoint of stator, or %s, not one of Megatron-LM",
                   weights ? "a Hugging Face folder"

@@ -97,6 +97,12 @@ TEST(where_a_run_begins) {
               {"--save a --save-interval 5", "never", ""},
               {"--save a --save-interval 5 --load a", "auto", ""},
               {"--save a --save-interval 5 --load b", "b", ""},
+              {"--save a/b --save-interval 5 --load a/b/", "auto", ""},
+              {"--save ./a//b --save-interval 5 --load a/./b", "auto", ""},
+              {"--save /a --save-interval 5 --load a", "a", ""},
+              {"--save a --save-interval 5 --load ../a", "../a", ""},
+              {"--save a/b --save-interval 5 --load ab", "ab", ""},
+              {"--save a/ --save-interval 5 --load ./a --finetune", "never", "./a"},
               {"--load b", "b", ""},
               {"--load= --save=", "never", ""}, /* "$CKPT" of a script, not set */
               {"--load b --finetune", "never", "b"},
