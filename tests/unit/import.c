@@ -401,6 +401,36 @@ TEST(the_command) {
     refused(EXIT_CONFIG, "--x is no flag of Megatron-LM");
 }
 
+/* Of keys that nobody wrote the flag is named, and a strategy that does not fit the model is refused
+ * as plan refuses it. */
+TEST(flags_that_do_not_go_with_the_model) {
+    static const char *const of[][2] = {
+        {"--position-embedding-type alibi",
+         "stator: error: --position-embedding-type alibi: "
+         "model.model_config.position_embedding_type"},
+        {"--norm-epsilon x --rotary-base y", "stator: error: --rotary-base y: "},
+        {"--norm-epsilon x --rotary-base y", "\nstator: error: --norm-epsilon x: "},
+        {"--tensor-model-parallel-size 4 --group-query-attention --num-query-groups 2",
+         "stator: error: --tensor-model-parallel-size 4: model_parallel cuts the heads "
+         "of "
+         "keys and values: 2 is not a multiple of 4\n    hint: a divisor of n_kv_heads"},
+        {"--tensor-model-parallel-size 4 --num-attention-heads 6",
+         "stator: error: --tensor-model-parallel-size 4: model_parallel cuts the "
+         "attention heads: 6 is not a multiple of 4"},
+        {"--context-parallel-size 3", "stator: error: --context-parallel-size 3: "}};
+    static const char small[] =
+        "import -n 12 pretrain_gpt.py --num-layers 4 --hidden-size 96 "
+        "--num-attention-heads 12 --seq-length 64 --max-position-embeddings 64 "
+        "--micro-batch-size 1 --train-iters 2 --lr 1e-3 --padded-vocab-size 256";
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        char *word[64];
+        test_at("%s", of[i][0]);
+        int n = words_of(arena_printf(mem(), "%s %s", small, of[i][0]), word,
+                         ARRAY_LEN(word));
+        EXPECT_FAIL(cmd_import(n, word), EXIT_CONFIG, of[i][1]);
+    }
+}
+
 TEST(the_page) {
     char *page;
     size_t bytes, committed;
