@@ -270,7 +270,7 @@ static void make_keys(Megatron *m, int64_t ranks) {
     add_optimizer(m);
     add_rate(m, &s);
     megatron_add_parallel(m, &s);
-    megatron_add_recompute(m);
+    megatron_add_recompute(m, &s);
     add_data(m);
     add_checkpoints(m);
     add_profile(m);

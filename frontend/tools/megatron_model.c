@@ -41,10 +41,16 @@ static void add_positions(Megatron *m) {
     }
 }
 
-/* "4095,0" or "(4095, 0)": keys before a query, and behind it. */
+/* "4095,0" or "(4095, 0)": keys before a query, and behind it. --sliding-window is the pre_tokens of a
+ * band in MindSpeed-LLM: keys before a query too. */
 static void add_window(Megatron *m) {
     long long before, behind;
     const char *text = WORD(m, window_size, NULL);
+    if (text && GIVEN(m, sliding_window))
+        fail(EXIT_CONFIG, "--window-size and --sliding-window: keep one");
+    if (GIVEN(m, sliding_window))
+        megatron_add(m, MODEL "sliding_window", "%lld",
+                     (long long)COUNT(m, sliding_window, 0) + 1);
     if (!text) return;
     bool read = sscanf(text, "(%lld ,%lld )", &before, &behind) == 2 ||
                 sscanf(text, "%lld ,%lld", &before, &behind) == 2;
@@ -68,11 +74,25 @@ static void add_biases(Megatron *m) {
             "tanh");
 }
 
+static void check_spec(const Megatron *m) {
+    static const char name[] = "mindspeed_llm.tasks.models.spec.qwen3_spec";
+    const int id = MEGATRON_spec;
+    if (!GIVEN(m, spec)) return;
+    bool known = m->flag[id].n == 2 && IS(m, spec, name) &&
+                 !strcmp(m->flag[id].word[1], "layer_spec");
+    if (known && GIVEN(m, qk_layernorm)) return;
+    fail(EXIT_CONFIG, "--spec %.100s%s", WORD(m, spec, ""),
+         known ? " is there with --qk-layernorm alone"
+               : " asks for what is not there: layers by a Python module; write a "
+                 "model.file");
+}
+
 void megatron_add_model(Megatron *m) {
     static const MegatronId needed[] = {MEGATRON_num_layers, MEGATRON_hidden_size,
                                         MEGATRON_num_attention_heads,
                                         MEGATRON_seq_length};
     for (int i = 0; i < ARRAY_LEN(needed); i++) megatron_need(m, needed[i]);
+    check_spec(m);
     bool rms = GIVEN(m, normalization) && !strcmp(WORD(m, normalization, ""), "RMSNorm");
     bool llama = rms && GIVEN(m, swiglu) && !strcmp(positions_of(m), "rope");
     megatron_add(m, MODEL "type", "%s", llama ? "LlamaConfig" : "GPT2Config");

@@ -62,6 +62,6 @@ void megatron_add_model(Megatron *m);
 void megatron_add_vocabulary(Megatron *m, const MegatronSizes *s);
 void megatron_add_types(Megatron *m);
 void megatron_add_parallel(Megatron *m, const MegatronSizes *s);
-void megatron_add_recompute(Megatron *m);
+void megatron_add_recompute(Megatron *m, const MegatronSizes *s);
 
 #endif

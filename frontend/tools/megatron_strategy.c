@@ -187,21 +187,55 @@ void megatron_add_parallel(Megatron *m, const MegatronSizes *s) {
 
 /* ---- recomputation ---- */
 
-void megatron_add_recompute(Megatron *m) {
+/* Of each chunk, where all have as many; 0: they do not. */
+static int64_t layers_of_all(const Megatron *m, const MegatronSizes *s) {
+    static const MegatronId uneven[] = {MEGATRON_pipeline_model_parallel_layout,
+                                        MEGATRON_decoder_first_pipeline_num_layers,
+                                        MEGATRON_decoder_last_pipeline_num_layers,
+                                        MEGATRON_account_for_embedding_in_pipeline_split,
+                                        MEGATRON_account_for_loss_in_pipeline_split,
+                                        MEGATRON_num_layer_list,
+                                        MEGATRON_noop_layers};
+    int64_t layers = COUNT(m, num_layers, 0);
+    if (s->pp == 1) return GIVEN(m, noop_layers) ? 0 : layers;
+    for (int i = 0; i < ARRAY_LEN(uneven); i++)
+        if (m->flag[uneven[i]].given) return 0;
+    return layers / s->pp / chunks_of(m, s);
+}
+
+/* A block of more layers than there are is all of them. */
+static void add_layers_again(Megatron *m, const MegatronSizes *s, bool block,
+                             int64_t layers) {
+    int64_t all = layers_of_all(m, s);
+    if (block && all && layers > all) layers = all;
+    megatron_add(m, REMAKE "recompute", "%lld", (long long)layers);
+}
+
+void megatron_add_recompute(Megatron *m, const MegatronSizes *s) {
     bool selective = GIVEN(m, recompute_activations);
-    const char *what = WORD(m, recompute_granularity, selective ? "selective" : NULL);
+    bool old =
+        GIVEN(m, checkpoint_activations) || GIVEN(m, activations_checkpoint_method);
+    const char *what = WORD(m, recompute_granularity,
+                            old         ? "full"
+                            : selective ? "selective"
+                                        : NULL);
     if (!what) return;
     if (!strcmp(what, "selective")) {
         megatron_add(m, REMAKE "select_recompute", "True");
         return;
     }
-    const char *method = WORD(m, recompute_method, "");
+    const char *method =
+        WORD(m, recompute_method,
+             WORD(m, activations_checkpoint_method, old ? "uniform" : ""));
+    bool block = !strcmp(method, "block");
     if (strcmp(what, "full") != 0)
         fail(EXIT_CONFIG, "--recompute-granularity %.60s: write full or selective", what);
-    if (strcmp(method, "block") != 0 && strcmp(method, "uniform") != 0)
+    if (!block && strcmp(method, "uniform") != 0)
         fail(EXIT_CONFIG,
              "--recompute-granularity full needs --recompute-method block or uniform");
-    NEED(m, recompute_num_layers);
+    if (!old) NEED(m, recompute_num_layers);
+    int64_t layers =
+        COUNT(m, activations_checkpoint_num_layers, COUNT(m, checkpoint_num_layers, 1));
     megatron_add(m, REMAKE "recompute_method", "%s", method);
-    ADD(m, recompute_num_layers, REMAKE "recompute", NULL);
+    add_layers_again(m, s, block, COUNT(m, recompute_num_layers, layers));
 }

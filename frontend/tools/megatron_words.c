@@ -63,9 +63,13 @@ static void refuse_missing(Arena *mem, int id, int n, char **word) {
     const char *name = megatron_name(mem, id);
     if (f->kind == MEGATRON_NOT)
         fail(EXIT_CONFIG, "%s asks for what is not there: %s", name, f->what);
-    if (f->kind == MEGATRON_ONLY && !(n == 1 && is_value(word[0], f->value)))
-        fail(EXIT_CONFIG, "%s %.60s asks for what is not there: %s; only %s is", name,
-             word[0], f->what, f->value);
+    if (f->kind != MEGATRON_ONLY) return;
+    Text other = text_new(mem);
+    for (int i = 0; i < n; i++)
+        if (!is_value(word[i], f->value)) text_add(&other, " %s", word[i]);
+    if (other.n)
+        fail(EXIT_CONFIG, "%s%.60s asks for what is not there: %s; only %s is", name,
+             other.s, f->what, f->value);
 }
 
 /* A folder that is "" is none, as a script has it that says "$CKPT" and does not set it. */

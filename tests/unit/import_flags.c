@@ -32,6 +32,7 @@ static const struct {
     ACT(attention_dropout, "", "0.2"),
     ACT(hidden_dropout, "", "0.2"),
     ACT(window_size, "", "15,0"),
+    ACT(sliding_window, "", "15"),
     ACT(padded_vocab_size, "", "1001"),
     ACT(vocab_size, "", "3000"),
     ACT(make_vocab_size_divisible_by, "", "10"),
@@ -114,6 +115,10 @@ static const struct {
         "--recompute-granularity full --recompute-method block "
         "--recompute-num-layers 1",
         "2"),
+    ACT(checkpoint_activations, "", ""),
+    ACT(checkpoint_num_layers, "--checkpoint-activations", "2"),
+    ACT(activations_checkpoint_method, "", "block"),
+    ACT(activations_checkpoint_num_layers, "--activations-checkpoint-method block", "2"),
     ACT(data_path, "", "a_text"),
     ACT(split, "--data-path a_text", "90,5,5"),
     ACT(train_data_path, "", "a_text"),
@@ -134,8 +139,9 @@ static const struct {
 
 /* These act on files, on messages or on notes, and have tests of their own. */
 static const MegatronId elsewhere[] = {
-    MEGATRON_vocab_file, MEGATRON_merge_file, MEGATRON_tokenizer_model,
-    MEGATRON_tokenizer_name_or_path, MEGATRON_no_bias_gelu_fusion};
+    MEGATRON_vocab_file,          MEGATRON_merge_file,
+    MEGATRON_tokenizer_model,     MEGATRON_tokenizer_name_or_path,
+    MEGATRON_no_bias_gelu_fusion, MEGATRON_spec};
 
 static bool has_own_test(int id) {
     for (int i = 0; i < ARRAY_LEN(elsewhere); i++)
@@ -210,4 +216,109 @@ TEST(refused_flags) {
     REFUSED("--lr-decay-style WSD --lr-warmup-iters 60 --lr-wsd-decay-iters 41",
             "a warm-up of 60 steps and a WSD decay of 41 overlap in 100");
     REFUSED("--mid-level-dataset-surplus 0.5", "only 0.005 is");
+    REFUSED("--window-size 5,0 --sliding-window 5", "keep one");
+    REFUSED("--sparse-mode 2", "only 4 is");
+    REFUSED("--recompute-modules core_attn mlp",
+            "--recompute-modules mlp asks for what is not there");
+    REFUSED("--recompute-modules moe core_attn mlp", "--recompute-modules moe mlp asks");
+}
+
+/* Flags of MindSpeed-LLM that change the model. */
+TEST(models_that_are_not_there) {
+    static const char *const of[] = {"geglu",
+                                     "add-rmsnorm-offset",
+                                     "input-embeds-norm",
+                                     "gelu-tanh",
+                                     "post-norm",
+                                     "query-pre-attn-scalar 256",
+                                     "output-logit-softcapping 30.0",
+                                     "attn-logit-softcapping 50.0",
+                                     "interleave-sliding-window 4096",
+                                     "embed-layernorm",
+                                     "use-glm-rope",
+                                     "scale-emb 12",
+                                     "scale-depth 1.4",
+                                     "dim-model-base 256",
+                                     "add-output-layer-bias",
+                                     "no-post-layer-norm",
+                                     "square-alibi-mask",
+                                     "cla-share-factor 2",
+                                     "multi-head-latent-attention",
+                                     "o2-gradient",
+                                     "main-grads-dtype bf16",
+                                     "no-shuffle",
+                                     "is-instruction-dataset",
+                                     "stage sft"};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        test_at("%s", of[i]);
+        REFUSED(arena_printf(mem(), "--%s", of[i]), "asks for what is not there: ");
+    }
+}
+
+/* A query sees those before it, and itself. */
+TEST(windows) {
+    EXPECT_INT(config_of("--sliding-window 15")->model_sliding_window, 16);
+    EXPECT_INT(config_of("--window-size 15,0")->model_sliding_window, 16);
+    EXPECT_STR(text_of("--sliding-window 15"), text_of("--window-size 15,0"));
+}
+
+TEST(flags_that_change_nothing) {
+    EXPECT_STR(
+        text_of(
+            "--handler-name GeneralPretrainHandler --workers 4 --enable-hf2mg-convert "
+            "--model-type-hf qwen3 --tokenizer-padding-side left --cp-window-size 2 "
+            "--sparse-mode 4 --use-persistent-ckpt-worker "
+            "--dist-ckpt-optim-fully-reshardable --tokenizer-library huggingface "
+            "--log-device-memory-used --enable-gloo-process-groups "
+            "--high-priority-stream-groups dp tp --DDP-impl local --data-impl mmap "
+            "--no-query-key-layer-scaling --fp8-margin 0 "
+            "--recompute-modules core_attn --main-grads-dtype fp32"),
+        text_of(""));
+}
+
+/* Words of older versions, and blocks of more layers than a chunk has. */
+TEST(layers_that_are_made_again) {
+    static const struct {
+        const char *words, *layers;
+        bool uniform;
+    } of[] = {
+        {"--checkpoint-activations", "1", true},
+        {"--checkpoint-activations --checkpoint-num-layers 2", "2", true},
+        {"--activations-checkpoint-method block --activations-checkpoint-num-layers 3",
+         "3", false},
+        {"--activations-checkpoint-method uniform", "1", true},
+        {"--recompute-granularity full --recompute-method block --recompute-num-layers "
+         "80",
+         "8", false},
+        {"--recompute-granularity full --recompute-method block --recompute-num-layers "
+         "80 "
+         "--pipeline-model-parallel-size 2",
+         "4", false},
+        {"--recompute-granularity full --recompute-method block --recompute-num-layers 3 "
+         "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
+         "2", false},
+        {"--recompute-granularity full --recompute-method block --recompute-num-layers 1 "
+         "--pipeline-model-parallel-size 2",
+         "1", false},
+        {"--recompute-granularity full --recompute-method uniform --recompute-num-layers "
+         "8 "
+         "--pipeline-model-parallel-size 2",
+         "8", true}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        test_at("%s", of[i].words);
+        const Config *c = config_of(of[i].words);
+        EXPECT_STR(c->recompute_config_recompute.items[0], of[i].layers);
+        EXPECT((c->recompute_config_recompute_method == RECOMPUTE_UNIFORM) ==
+               of[i].uniform);
+    }
+}
+
+TEST(layers_of_a_python_module) {
+    static const char name[] = "--spec mindspeed_llm.tasks.models.spec.qwen3_spec";
+    EXPECT_STR(text_of(arena_printf(mem(), "%s layer_spec --qk-layernorm", name)),
+               text_of("--qk-layernorm"));
+    REFUSED(arena_printf(mem(), "%s layer_spec", name), "with --qk-layernorm alone");
+    REFUSED(arena_printf(mem(), "%s --qk-layernorm", name), "write a model.file");
+    REFUSED("--spec megatron.core.models.mamba.mamba_layer_specs stack --qk-layernorm",
+            "not there: layers by a Python module");
 }
