@@ -129,11 +129,10 @@ static _Noreturn void unknown_flag(Arena *mem, const char *word, size_t n) {
     const char *near =
         nearest_name(arena_printf(mem, "--%.*s", (int)n, word), names, MEGATRON_FLAGS);
     fail(EXIT_CONFIG,
-         "--%.*s is no flag of Megatron-LM that is known here%s%s%s; leave it out if it "
-         "changes "
-         "nothing that is computed (docs/megatron.md lists those that are known)",
-         (int)MIN(n, 100), word, near ? ": did you mean " : "", near ? near : "",
-         near ? "?" : "");
+         "--%.*s is no flag of Megatron-LM that is known here%s%s%s leave it out%s if it "
+         "changes nothing that is computed (docs/megatron.md lists those that are known)",
+         (int)MIN(n, 100), word, near ? ": did you mean " : ";", near ? near : "",
+         near ? "? Or" : "", near ? "," : "");
 }
 
 /* A line broken with a blank behind its backslash hands over the backslash. */
@@ -144,29 +143,60 @@ static void refuse_backslash(const char *word) {
              "script");
 }
 
-static int read_flag(Megatron *m, int n, char **word) {
-    refuse_backslash(word[0]);
+/* A flag, and the words behind it up to the next one. */
+static int words_of_flag(int n, char **word) {
+    int taken = 1;
+    if (begins_with(word[0], "--") && strchr(word[0], '=')) return taken;
+    while (taken < n && !begins_with(word[taken], "--")) taken++;
+    return taken;
+}
+
+static void read_flag(Megatron *m, int n, char **word) {
+    for (int i = 0; i < n; i++) refuse_backslash(word[i]);
     if (!begins_with(word[0], "--") || !word[0][2])
         fail(EXIT_CONFIG,
              "'%.100s' is no flag of Megatron-LM: --name, and its words behind it",
              word[0]);
     const char *name = word[0] + 2;
     size_t length = strcspn(name, "=");
-    int id = megatron_find(name, length), taken = 1;
+    int id = megatron_find(name, length);
     if (id < 0) unknown_flag(m->mem, name, length);
     char **value = word + 1;
-    int values = 0;
+    int values = n - 1;
     if (name[length]) {
         value = NEW(m->mem, char *);
         value[values++] = word[0] + 2 + length + 1;
-    } else {
-        while (taken < n && !begins_with(word[taken], "--")) {
-            refuse_backslash(word[taken++]);
-            values++;
-        }
     }
     megatron_give(m, id, values, value);
-    return taken;
+}
+
+/* Adds what is wrong with the flag; other failures are not of the command line. */
+static bool try_flag(Megatron *m, int n, char **word, Text *wrong) {
+    Catch c;
+    if (CATCH(c)) {
+        read_flag(m, n, word);
+        catch_end(&c);
+        return true;
+    }
+    if (c.code != EXIT_CONFIG) catch_again(&c);
+    text_add(wrong, "%s%s", wrong->n ? "\n" : "", c.message);
+    return false;
+}
+
+/* All mistakes of flags are told at once. */
+static void read_flags(Megatron *m, int n, char **word) {
+    enum { MOST_SHOWN = 20 };
+    Text wrong = text_new(m->mem);
+    Text rest = text_new(m->mem);
+    int mistakes = 0;
+    for (int at = 0, words; at < n; at += words) {
+        words = words_of_flag(n - at, word + at);
+        mistakes +=
+            !try_flag(m, words, word + at, mistakes < MOST_SHOWN ? &wrong : &rest);
+    }
+    if (mistakes > MOST_SHOWN)
+        text_add(&wrong, "\nand %d more errors", mistakes - MOST_SHOWN);
+    if (mistakes) fail_again(EXIT_CONFIG, wrong.s);
 }
 
 Megatron *megatron_read(Arena *mem, int n, char **word) {
@@ -182,7 +212,12 @@ Megatron *megatron_read(Arena *mem, int n, char **word) {
         m->file = true;
         file = mindspeed_read(m, word[at++]);
     }
-    while (at < n) at += read_flag(m, n - at, word + at);
+    if (!at && n && !begins_with(word[0], "-"))
+        fail(EXIT_CONFIG,
+             "no script was found: no word ends in .py, and '%.100s' is no flag of "
+             "Megatron-LM",
+             word[0]);
+    read_flags(m, n - at, word + at);
     if (file) mindspeed_defaults(file);
     return m;
 }

@@ -160,6 +160,8 @@ TEST(layers_of_a_layout) {
 TEST(scripts_that_train_something_else) {
     EXPECT_FAIL((void)read_words("torchrun dir/pretrain_bert.py --num-layers 2", 1),
                 EXIT_CONFIG, "pretrain_bert.py trains something else");
+    EXPECT_FAIL((void)read_words("torchrun --nproc_per_node 2 --module X --lr 1", 0),
+                EXIT_CONFIG, "no script was found: no word ends in .py, and 'torchrun'");
     EXPECT_FAIL((void)read_words("torchrun --nproc-per-node=gpu pretrain_gpt.py", 0),
                 EXIT_CONFIG, "--nproc-per-node gpu: write the ranks");
 }

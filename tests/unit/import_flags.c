@@ -322,3 +322,18 @@ TEST(layers_of_a_python_module) {
     REFUSED("--spec megatron.core.models.mamba.mamba_layer_specs stack --qk-layernorm",
             "not there: layers by a Python module");
 }
+
+/* A line for each, in their order. */
+TEST(all_mistakes_of_flags_are_told) {
+    REFUSED("--overlap-grad-reduc --hidden_sise 3 4 --lr 1 2 --geglu",
+            "did you mean --overlap-grad-reduce? Or leave it out, if it changes nothing "
+            "that is computed (docs/megatron.md lists those that are known)\n"
+            "stator: error: --hidden_sise is no flag");
+    REFUSED("--xxa --lr 1 2 --geglu",
+            "\nstator: error: --lr takes one word, and has 2 behind it\n"
+            "stator: error: --geglu asks for");
+    Text many = text_new(mem());
+    for (int i = 0; i < 23; i++) text_add(&many, " --unknown-%d", i);
+    REFUSED(many.s, "--unknown-19 is no flag");
+    REFUSED(many.s, "\nand 3 more errors");
+}
