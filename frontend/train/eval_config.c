@@ -40,14 +40,23 @@ static bool is_taken(const char *key, bool data, const char *type) {
            !strcmp(key, "runner_config.batch_size") || !strcmp(key, "seed");
 }
 
-/* The value of a key that was given as a flag; NULL: it was not. */
-static const char *by_flag(const Options *o, const char *path) {
+/* The name by which a key was given as a flag; NULL: it was not. */
+static const char *flag_name(const Options *o, const char *path, const char **value) {
     for (int i = 0; i < o->nflags; i++) {
-        const char *name = o->flag[i] + 2, *value = name + strcspn(name, "=");
-        int k = key_find(arena_strndup(o->mem, name, (size_t)(value - name)));
-        if (k >= 0 && !strcmp(key_table[k].path, path)) return value + (*value == '=');
+        const char *name = o->flag[i] + 2;
+        size_t n = strcspn(name, "=");
+        *value = name + n + (name[n] == '=');
+        name = arena_strndup(o->mem, name, n);
+        int k = key_find(name);
+        if (k >= 0 && !strcmp(key_table[k].path, path)) return name;
     }
     return NULL;
+}
+
+/* The value of a key that was given as a flag; NULL: it was not. */
+static const char *by_flag(const Options *o, const char *path) {
+    const char *value;
+    return flag_name(o, path, &value) ? value : NULL;
 }
 
 typedef struct Flags {
@@ -87,13 +96,22 @@ static void take_keys(const Options *o, Flags *f, const char *path, bool data,
     }
 }
 
+/* A folder is the weights itself. */
+static void refuse_other_weights(const Options *o) {
+    static const char *const keys[] = {"init_from", "resume_or_finetune_checkpoint",
+                                       "resume", "resume_training"};
+    const char *value, *name;
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if ((name = flag_name(o, keys[i], &value)))
+            fail(EXIT_CONFIG, "the weights are those of %s; leave --%s out", o->word[0],
+                 name);
+}
+
 /* Of a folder: its weights and what its configuration says of them, changed by the flags. */
 static Config *config_of_folder(const Eval *e, const Options *o, const Source *s,
                                 const char *weights, bool data) {
     Flags f = {0};
-    if (by_flag(o, "init_from"))
-        fail(EXIT_CONFIG, "the weights are those of %s; leave --init_from out",
-             o->word[0]);
+    refuse_other_weights(o);
     add_flag(o->mem, &f, "init_from", weights);
     if (e->data_path && !by_flag(o, LOADER "type"))
         add_flag(o->mem, &f, LOADER "type", e->data_type);
@@ -228,7 +246,8 @@ static void refuse_iters(const Options *o, const Config *cfg) {
 
 /* What only a run of training writes. */
 static void refuse_outputs(const Options *o) {
-    static const char *const keys[] = {"dump", "dump_ir", "profile"};
+    static const char *const keys[] = {"dump", "dump_ir", "context.save_graphs",
+                                       "profile"};
     for (int i = 0; i < ARRAY_LEN(keys); i++)
         if (by_flag(o, keys[i]))
             fail(EXIT_CONFIG,

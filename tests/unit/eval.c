@@ -469,6 +469,12 @@ TEST(what_only_training_does_is_refused) {
         {"--dump_ir x", "--dump_ir changes nothing here"},
         {"--dump-ir x", "--dump_ir changes nothing here"},
         {"--profile", "--profile changes nothing here"},
+        {"--context.save_graphs True", "--context.save_graphs changes nothing here"},
+        {"--resume never", "leave --resume out"},
+        {"--resume_training True", "leave --resume_training out"},
+        {"--load_checkpoint x", "leave --load_checkpoint out"},
+        {"--resume_or_finetune_checkpoint=x",
+         "leave --resume_or_finetune_checkpoint out"},
         {"--runner_wrapper.calculate_per_token_loss False",
          "the loss of an evaluation is the mean over all labels"}};
     const char *run = evaluated_run("");
@@ -476,6 +482,9 @@ TEST(what_only_training_does_is_refused) {
         RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "eval %s %s", run, of[i][0]));
         SAID_EXPECT(of[i][1]);
     }
+    /* Beside a configuration they say which weights are meant. */
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s --load_checkpoint %s --resume auto",
+                               runs_small_config(12, 6), run));
 }
 
 /* Spaces alone are no context, as they are in the tokens of the ending: what stands before it is the
