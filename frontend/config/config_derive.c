@@ -222,7 +222,9 @@ static void derive_seed(Config *cfg) {
     const YamlNode *type = cfg->state->settings[key_find(LOADER "type")].value;
     if (seed->value) return;
     cfg->train_dataset_data_loader_seed = cfg->train_dataset_seed;
-    if (!type || strcmp(type->text, "BlendedMegatronDatasetDataLoader") != 0) return;
+    if (config_given(cfg, "train_dataset.seed") || !type ||
+        strcmp(type->text, "BlendedMegatronDatasetDataLoader") != 0)
+        return;
     cfg->train_dataset_data_loader_seed = 1234;
     *seed =
         (Setting){yaml_scalar(cfg->state->mem, "1234", type->at), LOADER "seed", true};

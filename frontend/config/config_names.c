@@ -7,6 +7,7 @@ enum { MOST_NAMES = 3 };
 #define STEPS  "runner_config.gradient_accumulation_steps"
 #define SHARD  "parallel_config.optimizer_shard"
 #define LEVEL  "parallel.parallel_optimizer_config.optimizer_level"
+#define EPOCHS "runner_config.epochs"
 
 /* The first of a row is the one that the others act as. */
 static const char *const names[][MOST_NAMES] = {
@@ -18,26 +19,40 @@ static const char *const names[][MOST_NAMES] = {
     {"lr_schedule.learning_rate", "optimizer.learning_rate"},
     {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"}};
 
-#define MODEL  "model.model_config."
-#define LOADER "train_dataset.data_loader."
-#define PC     "parallel_config."
-#define LIST   PC "num_layer_list"
-#define FIRST  PC "num_layers_in_first_pipeline_stage"
-#define LAST   PC "num_layers_in_last_pipeline_stage"
+#define MODEL   "model.model_config."
+#define LOADER  "train_dataset.data_loader."
+#define WRAPPER "runner_wrapper."
+#define LOAD    "resume_or_finetune_checkpoint"
+#define PC      "parallel_config."
+#define LIST    PC "num_layer_list"
+#define FIRST   PC "num_layers_in_first_pipeline_stage"
+#define LAST    PC "num_layers_in_last_pipeline_stage"
 
-/* Keys that say one thing in different words: `over` goes over `under` where it is higher, and with
- * `both` the other way round too. It must be one that counts wherever it is given. */
+/* Keys that say one thing in different words: `over` goes over `under` where it is higher and counts,
+ * and with `both` the other way round too. */
 static const struct {
     const char *over, *under;
     bool both;
 } other_words[] = {
     {"optimizer.betas", "optimizer.beta1"},
     {"optimizer.betas", "optimizer.beta2"},
+    {"train_dataset.seed", LOADER "seed"},
+    {"resume", LOAD},
+    {"init_from", LOAD},
+    {WRAPPER "scale_sense.type", WRAPPER "loss_scale"},
+    {WRAPPER "scale_sense.loss_scale_value", WRAPPER "loss_scale"},
+    {MODEL "max_decode_length", MODEL "max_new_tokens"},
+    {MODEL "min_length", MODEL "min_new_tokens"},
+    {MODEL "model_type", MODEL "type"},
+    {MODEL "model_type", "model.arch.type"},
+    {MODEL "model_type", MODEL "architectures", true},
+    {MODEL "architectures", MODEL "type"},
+    {MODEL "architectures", "model.arch.type"},
     {MODEL "type", "model.arch.type", true},
     {MODEL "expand_ratio", MODEL "ffn_hidden_size"},
     {MODEL "expand_ratio", MODEL "multiple_of"},
     {MODEL "expand_ratio", MODEL "ffn_dim_multiplier"},
-    {"runner_config.epochs", "runner_config.max_steps"},
+    {EPOCHS, "runner_config.max_steps"},
     {MODEL "tie_word_embeddings", MODEL "untie_embeddings_and_output_weights", true},
     {MODEL "fp32_residual_connection", MODEL "residual_dtype", true},
     {MODEL "sliding_window", MODEL "fa_config.pre_tokens", true},
@@ -71,9 +86,22 @@ static bool has_stages(const Config *cfg) {
                                       : cfg->parallel_pipeline_stages) > 1;
 }
 
-/* It is given, and a pipeline does not leave it without effect. */
+/* Is a run to go on from a folder that resume names, or from nowhere? */
+static bool says_from_where(const Config *cfg) {
+    return strcmp(cfg->resume, "auto") != 0 && config_resumes(cfg);
+}
+
+static bool has_samples(const Config *cfg) {
+    return cfg->train_dataset_data_loader_num_samples.n > 0 &&
+           cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+}
+
+/* It is given, and nothing else leaves it without effect. */
 static bool counts(const Config *cfg, const char *path) {
-    return config_given(cfg, path) && (strcmp(path, STEPS) != 0 || !has_stages(cfg));
+    if (!config_given(cfg, path)) return false;
+    if (!strcmp(path, STEPS)) return !has_stages(cfg);
+    if (!strcmp(path, EPOCHS)) return !has_samples(cfg);
+    return strcmp(path, "resume") != 0 || says_from_where(cfg);
 }
 
 static void take_back(Config *cfg, int k) {
@@ -95,7 +123,7 @@ static void displace_refused_shards(Config *cfg) {
 
 /* What a search chooses has no such way over a file. */
 static void displace_under(Config *cfg, const char *over, const char *under) {
-    if (!config_given(cfg, over) || !config_given(cfg, under)) return;
+    if (!counts(cfg, over) || !config_given(cfg, under)) return;
     bool searched = !strcmp(config_where(cfg, over).file, config_search_file);
     if (!searched && config_height(cfg, over) > config_height(cfg, under))
         take_back(cfg, key_find(under));
