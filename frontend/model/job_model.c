@@ -135,9 +135,10 @@ static void open_pretrained(Job *j) {
     if (strcmp(dir, named) != 0) return;
     j->has_source = comm_max_i64(root && safetensors_of_folder(j->mem, dir) != NULL);
     if (j->has_source) cfg->init_from = dir;
+    bool goes_on = comm_max_i64(root && goes_on_from(j));
     if (j->has_source)
         config_note(cfg, path, "the weights are those of %s", dir);
-    else
+    else if (!goes_on)
         config_note(cfg, path, "%s has no weights: random ones of the seed are taken",
                     dir);
 }

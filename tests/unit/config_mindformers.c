@@ -221,6 +221,12 @@ TEST_LIMIT(a_model_of_config_json_without_weights, 120) {
     RUN_EXPECT(0, runs_words(in_temp("folder.yaml"), run[0], ""));
     RUN_EXPECT(0, runs_words(in_temp("keys.yaml"), run[1], ""));
     runs_expect_same_losses(run[0], run[1], 3);
+    RUN_EXPECT(0, runs_words(in_temp("folder.yaml"), in_temp("run6"), ""));
+    SAID_EXPECT("has no weights: random ones of the seed are taken");
+    RUN_EXPECT(0, runs_words(in_temp("folder.yaml"), in_temp("run6"),
+                             "--runner_config.max_steps 4"));
+    SAID_EXPECT("resumed after step 3");
+    EXPECT(!strstr(said(), "random ones of the seed"));
     /* With weights in the folder these are where a run begins. */
     const char *again = in_temp("run2");
     EXPECT_INT(system(arena_printf(mem(), "%s/stator convert --to hf %s %s", BUILD_DIR,
