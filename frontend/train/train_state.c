@@ -324,6 +324,18 @@ static void load_named(Train *t, const char *path, char **state) {
          root ? run_where_named(t->mem, path) : "");
 }
 
+/* A folder that callbacks.CheckpointMonitor names hides those of the run folder. */
+static void note_others(const Train *t) {
+    const char *own = path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
+    if (comm_rank() != 0 || same_folder(own, t->ckpt_dir) ||
+        !has_checkpoints(t->mem, own))
+        return;
+    report_say(t,
+               "note: the run begins anew, as %s has no checkpoint; --resume %s goes on "
+               "from those of the run folder",
+               t->ckpt_dir, own);
+}
+
 /* False: there is none to go on from. */
 static bool load_checkpoint(Train *t, char **state) {
     const char *how = t->job.cfg->resume, *first = config_resume_else(t->job.cfg);
@@ -334,7 +346,10 @@ static bool load_checkpoint(Train *t, char **state) {
         t->named = first;
     else if (t->loaded && first[0])
         report_say(t, "note: load_checkpoint is not used: a checkpoint is there");
-    if (t->named) load_named(t, t->named, state);
+    if (t->named)
+        load_named(t, t->named, state);
+    else if (!t->loaded)
+        note_others(t);
     return t->loaded != NULL;
 }
 

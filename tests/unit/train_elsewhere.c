@@ -136,3 +136,28 @@ TEST_LIMIT(the_weights_that_a_run_began_with_may_go, 180) {
     RUN_EXPECT(EXIT_CONFIG,
                arena_printf(mem(), "train %s --output_dir %s", yaml, in_temp("new")));
 }
+
+/* ---- checkpoints of a run that get another folder ---- */
+
+TEST_LIMIT(checkpoints_that_a_new_folder_hides_are_told, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    const char *own = in(run, "ckpt"), *other = in_temp("other");
+    const char *words =
+        arena_printf(mem(), "--callbacks.CheckpointMonitor.directory %s", other);
+    RUN_EXPECT(0, runs_words(config, run, words));
+    EXPECT(!strstr(said(), "begins anew"));
+    RUN_EXPECT(0, runs_words(config, run, "--resume never"));
+    EXPECT(!rename(other, in_temp("gone")));
+    RUN_EXPECT(0, runs_words(config, run, words));
+    SAID_EXPECT(arena_printf(mem(),
+                             "note: the run begins anew, as %s has no checkpoint; "
+                             "--resume %s goes on",
+                             other, own));
+    RUN_EXPECT(0, runs_words(config, run,
+                             arena_printf(mem(),
+                                          "%s --resume %s "
+                                          "--runner_config.max_steps 5",
+                                          words, own)));
+    SAID_EXPECT("resumed after step 4");
+    EXPECT(!strstr(said(), "begins anew"));
+}
