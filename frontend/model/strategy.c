@@ -211,7 +211,8 @@ void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
 
 const char *strategy_degree_given(const Config *cfg) {
     static const char *const key[] = {PC "data_parallel", PC "model_parallel",
-                                      PC "context_parallel", PC "pipeline_stage"};
+                                      PC "context_parallel", PC "pipeline_stage",
+                                      "parallel.pipeline_stages"};
     for (int i = 0; i < ARRAY_LEN(key); i++)
         if (config_given(cfg, key[i])) return key[i];
     return key[0];

@@ -60,8 +60,25 @@ void train_choose_schedules(Train *t) {
     choose_decay(t);
 }
 
+/* Where nothing says how many steps there are, the data do: no check of keys knows it. */
+static void check_steps_of_data(const Train *t) {
+    const Config *cfg = t->job.cfg;
+    const RateSchedule *s = &t->schedule;
+    bool wsd = s->kind == RATE_WSD;
+    long long warmup = s->warmup_steps, decay = wsd ? s->wsd_decay_steps : 0;
+    if (s->kind == RATE_CONSTANT || warmup + decay <= s->total_steps) return;
+    config_refuse(cfg, wsd ? "lr_schedule.wsd_decay_steps" : "lr_schedule.warmup_steps",
+                  "lr_schedule.type", "fewer of them, or more epochs",
+                  "warmup_steps %lld%s are above the %lld steps that epochs %lld has",
+                  warmup,
+                  wsd ? arena_printf(t->mem, " and wsd_decay_steps %lld", decay) : "",
+                  (long long)s->total_steps, (long long)cfg->runner_config_epochs);
+}
+
 void train_check_schedules(const Train *t) {
     int64_t warmup = t->schedule.warmup_steps;
+    if (t->job.cfg->runner_config_max_steps < 0 && t->steps == t->schedule.total_steps)
+        check_steps_of_data(t);
     learning_rate_check(&t->schedule);
     if (warmup > 0 && warmup >= t->steps && t->steps > 0)
         config_note(t->job.cfg, "lr_schedule.warmup_steps",

@@ -260,6 +260,46 @@ TEST(a_warm_up_longer_than_the_run) {
     EXPECT(!strstr(said(), "before its warm-up"));
 }
 
+/* Of one process, by either name of the key. */
+TEST(stages_of_one_process) {
+    static const char *const keys[] = {"parallel.pipeline_stages",
+                                       "parallel_config.pipeline_stage"};
+    const char *config = runs_small_config(4, 0), *run = in_temp("run");
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        RUN_EXPECT(EXIT_CONFIG, runs_words(config, run,
+                                           arena_printf(mem(),
+                                                        "--%s 2 --runner_config."
+                                                        "batch_size 2",
+                                                        keys[i])));
+        SAID_EXPECT("= 2 ranks, but 1 process runs");
+        EXPECT(!strstr(said(), "default: error"));
+    }
+}
+
+/* How many steps there are is known when the data are open. */
+TEST(rates_for_more_steps_than_the_epochs_have) {
+    static const struct {
+        const char *words, *says;
+    } of[] = {{"--lr_schedule.type WSD --lr_schedule.wsd_decay_steps 100000",
+               "error: warmup_steps 3 and wsd_decay_steps 100000 are above the "},
+              {"--lr_schedule.type WSD --lr_schedule.wsd_decay_steps 1 "
+               "--lr_schedule.warmup_steps 100000",
+               "error: warmup_steps 100000 and wsd_decay_steps 1 are above the "},
+              {"--lr_schedule.type linear --lr_schedule.warmup_steps 100000",
+               "error: warmup_steps 100000 are above the "}};
+    const char *config = runs_small_config(4, 0), *run = in_temp("run");
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        RUN_EXPECT(EXIT_CONFIG, runs_words(config, run,
+                                           arena_printf(mem(),
+                                                        "--lr_schedule.total_steps null "
+                                                        "--runner_config.max_steps -1 %s",
+                                                        of[i].words)));
+        SAID_EXPECT(of[i].says);
+        SAID_EXPECT("steps that epochs 1 has");
+        EXPECT(!strstr(said(), "default: error"));
+    }
+}
+
 static const char *golden_words(const char *run, const char *more) {
     return arena_printf(mem(), "train %s --runner_config.max_steps 2 --output_dir %s %s",
                         runs_golden_config("gpt2_tiny"), run, more);
