@@ -71,6 +71,17 @@ static void check_window(const Config *c) {
                       (long long)c->model_sliding_window);
 }
 
+/* A folder says how its positions are stretched; of NTK it has the base alone. */
+static void check_stretch(const Config *c) {
+    const char *factor = MODEL "scaling_factor.factor";
+    bool brings = config_has_source(c) && c->model_extend_method != EXTEND_NTK;
+    if (c->model_extend_method != EXTEND_NONE && !config_given(c, factor) && !brings)
+        config_refuse(c, MODEL "extend_method", NULL,
+                      "write model.model_config.scaling_factor too, such as 2",
+                      "extend_method %s stretches by scaling_factor, which is not given",
+                      config_value(c, c->state->mem, MODEL "extend_method"));
+}
+
 static void check_tied(const Config *c) {
     const char *untie = MODEL "untie_embeddings_and_output_weights";
     if (config_given(c, untie) && config_given(c, MODEL "tie_word_embeddings") &&
@@ -333,7 +344,8 @@ static void (*const checks[])(const Config *) = {
     check_rates,        check_first_rate, check_ratio,         check_warmup,
     check_wsd,          check_profile,    check_loss_scale,    check_decay,
     check_documents,    check_mindrecord, check_parallel_mode, check_resume,
-    check_shards,       check_micro,      check_behind_norms,  check_split};
+    check_shards,       check_micro,      check_behind_norms,  check_split,
+    check_stretch};
 
 typedef struct Check {
     const Config *cfg;

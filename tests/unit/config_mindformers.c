@@ -137,6 +137,22 @@ TEST(positions_are_stretched) {
     EXPECT(s.rope.high == 16 && s.rope.original == 512);
     s = model_spec_of_config(LLAMA("scaling_factor: 4"));
     EXPECT(s.rope_base == 100 && s.rope.type == ROPE_DEFAULT);
+    static const char *const methods[] = {"PI", "linear", "NTK", "LLAMA3",
+                                          "LLAMA3, scaling_factor: {low_freq_factor: 2}"};
+    for (int i = 0; i < ARRAY_LEN(methods); i++) {
+        const char *text = arena_printf(
+            mem(), "model: {model_config: {type: LlamaConfig,\nextend_method: %s}}\n",
+            methods[i]);
+        const char *folder = arena_printf(mem(), "%sinit_from: hf\n", text);
+        EXPECT_FAIL(parse(text), EXIT_CONFIG, "t.yaml:2:16: error: extend_method ");
+        EXPECT_FAIL(parse(text), EXIT_CONFIG, "model.model_config.scaling_factor too");
+        if (i == 2)
+            EXPECT_FAIL(parse(folder), EXIT_CONFIG, "scaling_factor too");
+        else
+            parse(folder);
+    }
+    LLAMA("extend_method: PI, scaling_factor: 1");
+    LLAMA("extend_method: None");
     EXPECT_FAIL(LLAMA("extend_method: YARN"), EXIT_CONFIG, "extend_method must be ");
 #undef LLAMA
 }
