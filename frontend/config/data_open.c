@@ -175,7 +175,7 @@ static int64_t steps_of_train(const Config *cfg, const DataShape *shape) {
  * that their order is the one that they have there. */
 static int64_t samples_wanted(const Config *cfg, DataSplit which,
                               const DataShape *shape) {
-    int64_t given = samples_given(cfg, which), steps = shape->steps;
+    int64_t given = split_samples_given(cfg, which), steps = shape->steps;
     if (shape->once) return -1;
     if (given != -2) return given;
     if (cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET) return -1;

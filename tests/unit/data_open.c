@@ -107,6 +107,8 @@ TEST(which_splits_there_are) {
     cfg = config(arena_printf(mem, "%s\n    num_samples: [0]", loader), "");
     EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape), EXIT_CONFIG,
                 "num_samples 0");
+    cfg = config("    dataset_dir: embedded\n    num_samples: [0]", "");
+    data_close(data_open_split(mem, cfg, SPLIT_TRAIN, &shape));
 }
 
 /* The same samples of a part, one after the other? */
