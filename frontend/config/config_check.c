@@ -225,7 +225,8 @@ static void check_warmup(const Config *c) {
 
 static void check_loss_scale(const Config *c) {
     double first = c->runner_wrapper_scale_sense_loss_scale_value;
-    if (c->runner_wrapper_loss_scale > 0 || first >= c->runner_wrapper_min_loss_scale)
+    if (config_idle(c, "runner_wrapper.min_loss_scale") ||
+        first >= c->runner_wrapper_min_loss_scale)
         return;
     config_refuse(c, "runner_wrapper.scale_sense.loss_scale_value",
                   "runner_wrapper.min_loss_scale", NULL,

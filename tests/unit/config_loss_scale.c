@@ -60,6 +60,18 @@ TEST(loss_scaling) {
                         "compute_dtype is not float16"));
     EXPECT_FAIL(parse(HALF "min_loss_scale: 8\ninitial_loss_scale: 4\n"), EXIT_CONFIG,
                 "loss_scale_value 4 is below min_loss_scale 8");
+    static const char small[] = "runner_wrapper: {scale_sense: {type: %s, "
+                                "loss_scale_value: 0.5}}\n"
+                                "model: {model_config: {compute_dtype: %s}}\n";
+    static const char *const taken[][2] = {{"FixedLossScaleUpdateCell", "float16"},
+                                           {"FixedLossScaleUpdateCell", "bfloat16"},
+                                           {"DynamicLossScaleUpdateCell", "float32"},
+                                           {"DynamicLossScaleUpdateCell", "bfloat16"}};
+    for (int i = 0; i < ARRAY_LEN(taken); i++)
+        EXPECT(parse(arena_printf(arena_new(), small, taken[i][0], taken[i][1]))
+                   ->runner_wrapper_scale_sense_loss_scale_value == 0.5);
+    EXPECT_FAIL(parse(arena_printf(arena_new(), small, taken[2][0], "float16")),
+                EXIT_CONFIG, "loss_scale_value 0.5 is below min_loss_scale 1");
     EXPECT_FAIL(parse("runner_wrapper: {scale_sense: [1]}\n"), EXIT_CONFIG, "t.yaml:1:");
     EXPECT_FAIL(parse("loss_scale: 1\nrunner_wrapper: {scale_sense: 2}\n"), EXIT_CONFIG,
                 "keep one of the two");
