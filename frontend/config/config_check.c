@@ -1,6 +1,7 @@
 /* config_check.c - combinations of values that make no sense. */
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
+#include "runtime/text/tokenizer.h"
 
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
@@ -277,9 +278,11 @@ static void check_decay(const Config *c) {
 /* What only GPTDataset makes of the ends of documents changes the numbers: never left out
  * in silence. */
 static void check_documents(const Config *c) {
-    static const char *const keys[] = {LOADER "reset_position_ids",
-                                       LOADER "reset_attention_mask",
-                                       LOADER "eod_mask_loss"};
+    const char *mask = c->train_dataset_data_loader_create_compressed_eod_mask
+                           ? LOADER "config.create_compressed_eod_mask"
+                           : LOADER "reset_attention_mask";
+    const char *const keys[] = {LOADER "reset_position_ids", mask,
+                                LOADER "eod_mask_loss"};
     const bool asked[] = {c->train_dataset_data_loader_reset_position_ids,
                           c->train_dataset_data_loader_reset_attention_mask,
                           c->train_dataset_data_loader_eod_mask_loss};
@@ -325,6 +328,15 @@ static void check_split(const Config *cfg) {
     data_split_text(cfg->state->mem, cfg);
 }
 
+static void check_tokenizer(const Config *cfg) {
+    const char *type = cfg->train_dataset_data_loader_tokenizer_type;
+    Catch c;
+    if (!type[0]) return;
+    if (!CATCH(c)) catch_fail_at(&c, config_where(cfg, LOADER "tokenizer_type"));
+    tokenizer_check_type(type);
+    catch_end(&c);
+}
+
 static void check_shards(const Config *cfg) {
     config_check_agree(cfg, "parallel.enable_parallel_optimizer",
                        "parallel_config.optimizer_shard");
@@ -346,7 +358,7 @@ static void (*const checks[])(const Config *) = {
     check_wsd,          check_profile,    check_loss_scale,    check_decay,
     check_documents,    check_mindrecord, check_parallel_mode, check_resume,
     check_shards,       check_micro,      check_behind_norms,  check_split,
-    check_stretch};
+    check_tokenizer,    check_stretch};
 
 typedef struct Check {
     const Config *cfg;

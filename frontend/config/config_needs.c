@@ -87,11 +87,17 @@ static bool has_order(const Config *c) {
            (type != LOADER_TENSOR_BATCHES && c->train_dataset_data_loader_shuffle);
 }
 
-/* Is a tokenizer named, or may the folder of the weights have one? */
+/* Is a tokenizer named, or may the folder of the weights or of the model have one? */
 static bool may_have_tokenizer(const Config *c) {
     return c->train_dataset_data_loader_tokenizer_file[0] ||
            c->train_dataset_data_loader_vocab_file[0] || c->init_from[0] ||
-           c->resume_or_finetune_checkpoint[0];
+           c->resume_or_finetune_checkpoint[0] || c->pretrained_model_dir[0];
+}
+
+/* A pair may have its tokenizer beside it. */
+static bool indexed(const Config *c) {
+    return c->train_dataset_data_loader_type == LOADER_GPT_DATASET ||
+           c->train_dataset_data_loader_type == LOADER_MEGATRON_INDEXED;
 }
 
 static bool uses_eod(const Config *c) {

@@ -112,7 +112,7 @@ TokenizerSpec tokenizer_of_keys(const Config *cfg) {
 
 TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
     TokenizerSpec s = tokenizer_of_keys(cfg);
-    if (s.type || run_tokenizer_found(&s)) return s;
+    if (tokenizer_is_bytes(&s) || run_tokenizer_found(&s)) return s;
     s.tokenizer_file = data_tokenizer(mem, cfg);
     const char *const from[] = {cfg->resume_or_finetune_checkpoint, cfg->init_from,
                                 cfg->pretrained_model_dir};

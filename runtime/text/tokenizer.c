@@ -146,23 +146,27 @@ static Tokenizer *open_bpe(Arena *mem, const TokenizerSpec *spec) {
     return t;
 }
 
-Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec) {
-    static const char *const types[] = {"GPT2BPETokenizer", "ByteTokenizer"};
-    const char *type = spec->type ? spec->type : types[0];
-    if (!strcmp(type, types[0]) || of_folder(spec)) return open_bpe(mem, spec);
-    if (!strcmp(type, types[1])) {
-        if (spec->vocab_file || spec->merge_file || spec->tokenizer_file)
-            fail(EXIT_CONFIG, "ByteTokenizer has no files: leave out %s",
-                 spec->vocab_file   ? spec->vocab_file
-                 : spec->merge_file ? spec->merge_file
-                                    : spec->tokenizer_file);
-        return open_bytes(mem);
-    }
+static const char *const types[] = {"GPT2BPETokenizer", "ByteTokenizer"};
+
+void tokenizer_check_type(const char *type) {
+    if (is_one_of(type, types, ARRAY_LEN(types))) return;
     const char *near = nearest_name(type, types, ARRAY_LEN(types));
     fail(EXIT_CONFIG,
          "unknown tokenizer type '%.100s'%s%s%s; there are GPT2BPETokenizer and "
          "ByteTokenizer",
          type, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec) {
+    const char *type = spec->type ? spec->type : types[0];
+    if (!strcmp(type, types[0]) || of_folder(spec)) return open_bpe(mem, spec);
+    tokenizer_check_type(type);
+    if (spec->vocab_file || spec->merge_file || spec->tokenizer_file)
+        fail(EXIT_CONFIG, "ByteTokenizer has no files: leave out %s",
+             spec->vocab_file   ? spec->vocab_file
+             : spec->merge_file ? spec->merge_file
+                                : spec->tokenizer_file);
+    return open_bytes(mem);
 }
 
 int64_t tokenizer_vocab(const Tokenizer *t) {

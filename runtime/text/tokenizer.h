@@ -32,6 +32,8 @@ enum {
  * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
  * line, for files that are damaged, disagree, or ask for what is not built in. */
 Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec);
+/* Fails with EXIT_CONFIG unless there is such a type. */
+void tokenizer_check_type(const char *type);
 /* The same from bytes in memory; the names are for messages. vocab.json + merges.txt: */
 Tokenizer *tokenizer_of_vocab(Arena *mem, const char *vocab_name, const char *vocab,
                               size_t vocab_bytes, const char *merges_name,

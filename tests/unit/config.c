@@ -1,6 +1,7 @@
 /* config.c - configurations from a text: defaults, values, every refusal. */
 #include "../mem.h"
 #include "configs.h"
+#include "frontend/config/config_state.h"
 #include "tests/pages.h"
 
 TEST(defaults) {
@@ -440,6 +441,91 @@ TEST(wrong_combinations) {
     EXPECT_FAIL(
         parse("batch_size: 1048576\nmodel: {model_config: {seq_length: 1048576}}"),
         EXIT_CONFIG, "in one micro-batch");
+}
+
+/* A tokenizer may be that of a folder, so every loader has a type. */
+TEST(unknown_types_of_tokenizers) {
+    static const char *const loaders[] = {"TextFile",   "TensorBatches",
+                                          "GPTDataset", "WebtextDataset",
+                                          "Tensors",    "MegatronIndexed"};
+    for (int i = 0; i < ARRAY_LEN(loaders); i++) {
+        const char *text = arena_printf(mem(),
+                                        "train_dataset:\n  data_loader:\n"
+                                        "    type: %s\n    tokenizer_type: %%s\n",
+                                        loaders[i]);
+        EXPECT_FAIL(parse(arena_printf(mem(), text, "foo")), EXIT_CONFIG,
+                    "t.yaml:4:21: error: unknown tokenizer type 'foo'");
+        EXPECT_FAIL(parse(arena_printf(mem(), text, "BytesTokenizer")), EXIT_CONFIG,
+                    "did you mean ByteTokenizer?");
+        parse(arena_printf(mem(), text, "GPT2BPETokenizer"));
+    }
+}
+
+/* Of the key that was written, where it was written. */
+TEST(masks_of_documents_by_either_name) {
+    static const char *const keys[] = {"config: {create_compressed_eod_mask: True}",
+                                       "reset_attention_mask: True",
+                                       "config: {reset_attention_mask: True}"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        const char *name =
+            i ? "reset_attention_mask" : "config.create_compressed_eod_mask";
+        EXPECT_FAIL(parse(arena_printf(mem(),
+                                       "train_dataset:\n  data_loader:\n"
+                                       "    type: TextFile\n    %s\n",
+                                       keys[i])),
+                    EXIT_CONFIG,
+                    arena_printf(mem(), "data_loader.%s is for data of type GPT", name));
+        EXPECT_FAIL(parse(arena_printf(mem(),
+                                       "train_dataset:\n  data_loader:\n"
+                                       "    type: TextFile\n    %s\n",
+                                       keys[i])),
+                    EXIT_CONFIG, "t.yaml:4:");
+    }
+}
+
+static Config *with_idle_notes(const char *text) {
+    Config *cfg = parse(text);
+    config_note_idle(cfg);
+    return cfg;
+}
+
+TEST(how_long_a_run_is_by_epochs) {
+#define LOADER_OF(type)                                                                  \
+    "runner_config: {epochs: 3}\n"                                                       \
+    "train_dataset: {data_loader: {type: " type ", num_samples: [50]}}\n"
+    Config *cfg = with_idle_notes(LOADER_OF("TextFile"));
+    EXPECT(!has_note(cfg, "epochs has no effect"));
+    EXPECT(has_note(cfg, "num_samples has no effect: it is for type GPTDataset"));
+    cfg = with_idle_notes(LOADER_OF("GPTDataset"));
+    EXPECT(has_note(cfg, "epochs has no effect: num_samples says how long"));
+#undef LOADER_OF
+}
+
+TEST(sums_of_one_rank_have_no_type) {
+#define SUMS                                                                             \
+    "model: {model_config: {allreduce_activations_in_fp32: False, compute_dtype: "
+    static const char note[] = "allreduce_activations_in_fp32 has no effect: ";
+    const char *one = arena_printf(mem(), "%smodel_parallel is 1", note);
+    const char *wide = arena_printf(mem(), "%scompute_dtype is float32", note);
+    EXPECT(has_note(with_idle_notes(SUMS "bfloat16}}"), one));
+    EXPECT(has_note(with_idle_notes(SUMS "float32}}"), wide));
+    EXPECT(!has_note(
+        with_idle_notes(SUMS "bfloat16}}\nparallel_config: {model_parallel: 2}"), note));
+#undef SUMS
+}
+
+/* MindFormers' loader has 1234 where nobody gives a seed. */
+TEST(the_seed_of_a_loader) {
+#define BLENDED(words)                                                                   \
+    "train_dataset: {" words "data_loader: {type: BlendedMegatronDatasetDataLoader}}\n"
+    Config *cfg = with_idle_notes(BLENDED("seed: 5, "));
+    EXPECT_INT(cfg->train_dataset_data_loader_seed, 5);
+    EXPECT(!has_note(cfg, "train_dataset.seed has no effect"));
+    expect_round_trip(cfg);
+    cfg = with_idle_notes(BLENDED(""));
+    EXPECT_INT(cfg->train_dataset_data_loader_seed, 1234);
+    expect_round_trip(cfg);
+#undef BLENDED
 }
 
 TEST(checkpoint_keys) {

@@ -3,6 +3,7 @@
  * and gives words. */
 #include "frontend/config/run_tokenizer.h"
 #include "base/json.h"
+#include "frontend/config/config_state.h"
 #include "runs.h"
 #include "runtime/data/data.h"
 #include "tokenizer.h"
@@ -629,4 +630,25 @@ TEST_LIMIT(a_run_goes_by_its_copy, 120) {
         EXPECT_PART(said, i < 2 ? "c.yaml:6:" : "run/config.yaml:");
     }
     say(0, "$S predict c.yaml --prompt_tokens 1,2 --tokens");
+}
+
+/* The type of files is what an empty one is; bytes have none. */
+TEST(of_a_folder_whatever_its_type_is_called) {
+    static const char *const from[] = {"init_from", "pretrained_model_dir",
+                                       "load_checkpoint"};
+    static const char *const types[] = {"''", "GPT2BPETokenizer", "ByteTokenizer"};
+    write_text(in_temp("tokenizer.json"), "{}");
+    for (int i = 0; i < ARRAY_LEN(from); i++)
+        for (int k = 0; k < ARRAY_LEN(types); k++) {
+            const char *text = arena_printf(mem(),
+                                            "%s: %s\ntrain_dataset: {data_loader: "
+                                            "{type: TextFile, tokenizer_type: %s}}\n",
+                                            from[i], temp_dir(), types[k]);
+            Config *cfg = config_parse(mem(), "t.yaml", text, strlen(text));
+            TokenizerSpec s = run_tokenizer(mem(), cfg);
+            test_at("%s", text);
+            EXPECT((s.tokenizer_file != NULL) == (k < 2));
+            config_note_idle(cfg);
+            EXPECT_INT(cfg->n_notes, 0);
+        }
 }
