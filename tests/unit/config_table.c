@@ -16,6 +16,7 @@ static const struct {
     {"model.model_config.max_position_embeddings", "4096"},
     {"model.model_config.add_qkv_bias", "True"}, /* False needs add_bias_linear False */
     {"model.model_config.out_proj_has_bias", "True"},
+    {"train_dataset.data_loader.tokenizer_type", "ByteTokenizer"},
     {"lr_schedule.lr_end", "0.0001"},
     {"optimizer.start_weight_decay", "0.5"},
     {"optimizer.end_weight_decay", "0.5"},
@@ -77,11 +78,13 @@ TEST(every_row_can_be_set_and_read_back) {
             continue;
         }
         bool ramp = strstr(key->path, "_weight_decay") || strstr(key->path, "decay_incr");
-        char *packed = "--train_dataset.data_loader.type=GPTDataset";
+        char *beside = ends_with(key->path, "extend_method")
+                           ? "--model.model_config.scaling_factor.factor=2"
+                           : "--train_dataset.data_loader.type=GPTDataset";
         Config *cfg = ramp ? FLAGS("--optimizer.weight_decay_incr_style=cosine",
                                    "--optimizer.start_weight_decay=0",
                                    "--optimizer.end_weight_decay=0.2", flag)
-                           : FLAGS(packed, flag);
+                           : FLAGS(beside, flag);
         bool is_fixed = key->cat == CAT_FIXED;
         const char *want = is_fixed ? config_value(defaults, a, key->path) : value;
         if (strcmp(config_value(cfg, a, key->path), want))

@@ -70,7 +70,8 @@
     {"model.model_config.extend_method", LLAMA, "PI",
      "--model.model_config.scaling_factor=2"},
     {"model.model_config.scaling_factor.factor", LLAMA, "4",
-     "--model.model_config.extend_method=NTK"},
+     "--model.model_config.extend_method=NTK "
+     "--model.model_config.scaling_factor.factor=2"},
     {"model.model_config.scaling_factor.low_freq_factor", LLAMA, "2",
      STRETCHED "--model.model_config.scaling_factor.original_max_position_embeddings=16"},
     {"model.model_config.scaling_factor.high_freq_factor", LLAMA, "40",
