@@ -230,7 +230,7 @@ TEST_LIMIT(the_schedule_is_that_of_the_steps_made, 120) {
     RUN_EXPECT(
         EXIT_CONFIG,
         arena_printf(mem(), "train %s %s --lr_schedule.warmup_steps 16", config, longer));
-    SAID_EXPECT("they are 15 and 16");
+    SAID_EXPECT("warmup_steps 16 are above the 15 steps");
     RUN_EXPECT(0, arena_printf(mem(),
                                "train %s %s --lr_schedule.warmup_steps 16 "
                                "--lr_schedule.type constant_with_warmup",
