@@ -19,10 +19,11 @@ static bool same_link(const Link *a, const Link *b) {
            a->rank_bytes_per_second == b->rank_bytes_per_second;
 }
 
-/* A network that is like the host was not measured. */
-static void take_links(Machine *m, const Machine *now) {
+/* A network that is like the host was not measured. What lies between hosts is the same for ranks
+ * without cores of their own. */
+static void take_links(Machine *m, const Machine *now, bool crowded) {
     bool network = !same_link(&m->link[LINK_HOST], &m->link[LINK_NETWORK]);
-    for (int l = 0; l < LINK_LEVELS; l++) {
+    for (int l = crowded ? LINK_NETWORK : 0; l < LINK_LEVELS; l++) {
         double most = m->link[l].rank_bytes_per_second;
         if (!(now->link[l].bytes_per_second > 0)) continue;
         m->link[l] = now->link[l];
@@ -43,7 +44,7 @@ static void take_numbers(Machine *m, const Machine *now) {
     if (now->nranks) m->op_start_seconds = now->op_start_seconds;
     if (now->nranks && now->ncollectives) m->hidden = now->hidden;
     if (now->notice_seconds > 0) m->notice_seconds = now->notice_seconds;
-    if (!crowded) take_links(m, now);
+    take_links(m, now, crowded);
 }
 
 Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now) {

@@ -365,6 +365,12 @@ TEST(a_calibration_replaces_what_it_measured_alone) {
                       &now); /* a network that nobody measured is like the host */
     EXPECT_INT(m->nranks, 1);
     EXPECT(m->link[LINK_NETWORK].bytes_per_second == 7e9);
+    now.nranks = 0; /* ranks without cores of their own see a host slower than it is */
+    now.link[LINK_NETWORK] = (Link){5e-6, 3e9, 0};
+    m = machine_merge(mem(), old, &now);
+    EXPECT(!memcmp(&m->link[LINK_HOST], &old->link[LINK_HOST], sizeof(Link)));
+    EXPECT(m->link[LINK_NETWORK].start_seconds == 5e-6);
+    EXPECT(m->link[LINK_NETWORK].bytes_per_second == 3e9);
 }
 
 TEST(f16_has_a_peak_of_its_own) {
