@@ -8,10 +8,12 @@
 
 typedef struct Calibration {
     Arena *mem;
-    Machine *m; /* what has been measured */
-    int ranks, threads;
-    bool quick;     /* few points of small sizes, for tests */
-    double seconds; /* of a point */
+    Machine *m;         /* what has been measured */
+    int ranks, threads; /* of each: the same on all hosts */
+    int host_ranks;     /* of the host that has most */
+    bool crowded;       /* there are more threads than cores, on some host */
+    bool quick;         /* few points of small sizes, for tests */
+    double seconds;     /* of a point */
     double began;
 } Calibration;
 

@@ -7,52 +7,75 @@
 
 /* ---- messages between two ranks ---- */
 
+static bool on_one_host(int rank, int other) {
+    return !strcmp(comm_host_of(rank), comm_host_of(other));
+}
+
+/* Who sends whom messages: a rank of the first half one of the second, and nobody the one in the
+ * middle. Where hosts do not have the same numbers of ranks some pairs may be within one: then
+ * those between two are the ones that count. */
+typedef struct Pairs {
+    int apart; /* ranks from the first of a pair to the second */
+    bool hosts;
+    int ranks, host_ranks; /* in pairs that count: all; of the host that has most */
+} Pairs;
+
+/* The other rank of a pair that counts; -1: this one is in none. */
+static int other_of(const Calibration *c, const Pairs *p, int rank) {
+    int other = rank < p->apart ? rank + p->apart : rank - p->apart;
+    bool paired = rank >= p->apart || other < c->ranks;
+    return paired && !(p->hosts && on_one_host(rank, other)) ? other : -1;
+}
+
+static Pairs pairs_of(const Calibration *c) {
+    Pairs p = {.apart = (c->ranks + 1) / 2};
+    for (int i = p.apart; i < c->ranks; i++) p.hosts |= !on_one_host(i, i - p.apart);
+    int mine = 0;
+    for (int i = 0; i < c->ranks; i++) {
+        if (other_of(c, &p, i) < 0) continue;
+        p.ranks++;
+        mine += on_one_host(i, comm_rank());
+    }
+    p.host_ranks = (int)comm_max_i64(mine);
+    return p;
+}
+
 /* Seconds of a message, of messages that go back and forth; every pair at once. */
-static double message_time(const Calibration *c, int64_t bytes) {
+static double message_time(const Calibration *c, const Pairs *p, int64_t bytes) {
     char *data = arena_alloc(c->mem, (size_t)bytes);
-    int half = c->ranks / 2, rounds = 0;
+    int one = 1, rounds = 0, other = other_of(c, p, comm_rank());
+    bool first = comm_rank() < other;
     memset(data, 1, (size_t)bytes);
-    comm_mesh(2, 1, &half);
+    comm_mesh(c->ranks, 1, &one);
     double start = 0, seconds = 0;
     for (int n = 1; rounds == 0 || (seconds < c->seconds && n <= 1 << 12); n *= 2) {
         comm_barrier();
         start = clock_seconds();
-        for (int i = 0; i < n; i++) {
-            bool first = comm_stage() == 0;
-            int other = first ? 1 : 0, numbered = other;
+        for (int i = 0; other >= 0 && i < n; i++) {
             int64_t ticket = first ? comm_send(other, 0, data, bytes) : 0;
-            comm_receive(other, numbered, data, bytes);
+            comm_receive(other, first ? 1 : 0, data, bytes);
             if (!first) ticket = comm_send(other, 1, data, bytes);
             comm_sent(ticket);
         }
-        seconds = ranks_mean(clock_seconds() - start);
+        double mine = other >= 0 ? clock_seconds() - start : 0;
+        seconds = ranks_mean(mine) * c->ranks / p->ranks;
         rounds = 2 * n;
     }
     return seconds / rounds;
-}
-
-/* Of groups of neighbours, or of ranks as far apart as there are groups. */
-static LinkLevel level_of(const Calibration *c, int group, bool apart) {
-    int stride = apart ? c->ranks / group : 1;
-    for (int i = 1; i < group; i++)
-        if (strcmp(comm_host_of(0), comm_host_of(i * stride))) return LINK_NETWORK;
-    return LINK_HOST;
 }
 
 enum { WORD_BYTES = 8 };
 
 static void calibrate_links(Calibration *c) {
     int64_t few = WORD_BYTES, many = c->quick ? 1 << 16 : 8 << 20;
-    if (c->ranks % 2) return; /* pairs are what is measured */
-    double start = message_time(c, few), all = message_time(c, many);
-    LinkLevel level = level_of(c, 2, true);
-    Link *link = &c->m->link[level];
+    Pairs p = pairs_of(c);
+    double start = message_time(c, &p, few), all = message_time(c, &p, many);
+    Link *link = &c->m->link[p.hosts ? LINK_NETWORK : LINK_HOST];
     link->start_seconds = start;
     link->bytes_per_second = (double)(many - few) / MAX(all - start, 1e-9);
-    if (level == LINK_NETWORK) /* all pairs of a host were at it */
-        link->bytes_per_second *= comm_local_size();
-    calibrate_say("messages: %.1f us and %.2f GB/s", 1e6 * start,
-                  1e-9 * link->bytes_per_second);
+    if (p.hosts) link->bytes_per_second *= p.host_ranks;
+    calibrate_say("messages%s: %.1f us and %.2f GB/s", p.hosts ? " between hosts" : "",
+                  1e6 * start, 1e-9 * link->bytes_per_second);
 }
 
 /* A host may move the cores of a virtual machine from one of its chips to another: then what is
@@ -62,8 +85,9 @@ typedef struct Watch {
 } Watch;
 
 static void watch_links(const Calibration *c, Watch *w) {
-    if (c->ranks % 2 || comm_local_size() * c->threads > comm_cores()) return;
-    double seconds = message_time(c, WORD_BYTES);
+    if (c->crowded) return;
+    Pairs p = pairs_of(c);
+    double seconds = message_time(c, &p, WORD_BYTES);
     w->least = w->most > 0 ? MIN(w->least, seconds) : seconds;
     w->most = MAX(w->most, seconds);
 }
@@ -132,7 +156,7 @@ static TrialOptions group_options(const Calibration *c, int group, bool apart) {
     TrialOptions o = calibrate_options(c);
     o.mesh = mesh;
     o.spread_bytes = STEP_BYTES;
-    o.turns = comm_local_size() * c->threads > comm_cores();
+    o.turns = c->crowded;
     return o;
 }
 
@@ -177,11 +201,20 @@ static void add_point(const Calibration *c, CollectiveCurve *k, bool apart, int 
     arena_free(mem);
 }
 
+/* Of a host only if each group is within one. */
+static LinkLevel level_of_groups(const Calibration *c, int group, bool apart) {
+    int groups = c->ranks / group;
+    for (int rank = 0; rank < c->ranks; rank++)
+        if (!on_one_host(rank, apart ? rank % groups : rank - rank % group))
+            return LINK_NETWORK;
+    return LINK_HOST;
+}
+
 static void calibrate_collective(Calibration *c, int nth, int group, bool apart) {
     CollectiveCurve k = {.op = collectives[nth].op,
                          .group = group,
-                         .ranks = MIN(c->ranks, comm_local_size()),
-                         .level = level_of(c, group, apart)};
+                         .ranks = c->host_ranks,
+                         .level = level_of_groups(c, group, apart)};
     int64_t most = c->quick ? 1 << 14 : MOST_BYTES;
     k.seconds = (Curve){.x = NEW_ARRAY(c->mem, double, 32),
                         .y = NEW_ARRAY(c->mem, double, 32),
@@ -242,8 +275,8 @@ void calibrate_comm(Calibration *c) {
     calibrate_notice(c);
     for (int group = 2; group <= c->ranks; group++) {
         if (c->ranks % group) continue;
-        bool hosts = level_of(c, group, false) == LINK_HOST &&
-                     level_of(c, group, true) == LINK_NETWORK;
+        bool hosts = level_of_groups(c, group, false) == LINK_HOST &&
+                     level_of_groups(c, group, true) == LINK_NETWORK;
         for (int apart = 0; apart <= hosts; apart++)
             for (int k = 0; k < ARRAY_LEN(collectives); k++) {
                 watch_links(c, &watch);

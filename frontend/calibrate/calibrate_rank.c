@@ -263,7 +263,7 @@ static void calibrate_peaks(Calibration *c, MachineRank *r) {
 
 MachineRank *calibrate_rank(Calibration *c) {
     MachineRank *r = &c->m->rank[c->m->nranks];
-    *r = (MachineRank){.ranks = comm_local_size(), .threads = c->threads};
+    *r = (MachineRank){.ranks = c->host_ranks, .threads = c->threads};
     calibrate_peaks(c, r);
     calibrate_start(c);
     calibrate_memory(c, r);

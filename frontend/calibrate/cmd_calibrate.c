@@ -5,7 +5,9 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
+#include "frontend/launch/launch.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
@@ -70,6 +72,16 @@ static void say_disturbed(const Calibration *c, double others) {
                       100 * share);
 }
 
+/* What each rank would find for itself differs between hosts that are not filled alike, and all
+ * must measure the same. Threads are those of a run, no more than there are cores for. */
+static void agree(Calibration *c, int cores) {
+    int most = MAX(1, cores / comm_local_size()), asked = rt_threads_asked();
+    int mine = asked ? MIN(asked, most) : rt_threads_left(most);
+    c->threads = (int)comm_min_i64(mine);
+    c->host_ranks = (int)comm_max_i64(comm_local_size());
+    c->crowded = comm_max_i64(comm_local_size() * c->threads > cores);
+}
+
 /* Ranks that are more than the cores compute no differently than as many as there are cores;
  * plans share those out. */
 static void measure(Arena *mem, const Options *o, const char *path) {
@@ -77,8 +89,8 @@ static void measure(Arena *mem, const Options *o, const char *path) {
                      .ranks = comm_size(),
                      .quick = option_given(o, "--quick"),
                      .began = clock_seconds()};
-    int cores = comm_cores();
-    c.threads = rt_threads_left(MAX(1, cores / comm_local_size()));
+    int cores = MAX(comm_cores(), launch_cores());
+    agree(&c, cores);
     c.seconds = c.quick ? 1e-3 : 0.02;
     rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);
@@ -87,7 +99,7 @@ static void measure(Arena *mem, const Options *o, const char *path) {
     double others = others_seconds();
     calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",
                   c.threads, c.threads > 1 ? "s" : "", cores);
-    if (comm_local_size() * c.threads <= cores) {
+    if (!c.crowded) {
         MachineRank *r = calibrate_rank(&c);
         calibrate_inner(&c, r);
         calibrate_elements(&c, r);
@@ -95,7 +107,7 @@ static void measure(Arena *mem, const Options *o, const char *path) {
     calibrate_comm(&c);
     name_machine(mem, c.m, cores);
     say_disturbed(&c, others_seconds() - others);
-    if (c.ranks > comm_local_size()) c.m->host_ranks = comm_local_size();
+    if (c.ranks > c.host_ranks) c.m->host_ranks = c.host_ranks;
     c.m = machine_merge(mem, old, c.m);
     calibrate_residual(&c);
     if (comm_rank() == 0) write_machine(mem, c.m, path);
@@ -162,8 +174,11 @@ int cmd_calibrate(int argc, char **argv) {
         code = measure_each(mem, o, list, path);
     } else {
         comm_start();
+        watch_start(launch_say_hang);
+        watch_task("calibration", -1, true);
         if (comm_rank() == 0) file_check_written(path);
         measure(mem, o, path);
+        watch_stop();
         comm_end();
     }
     arena_free(mem);

@@ -30,6 +30,10 @@
  * rank there can have STATOR_THREADS of them. */
 void launch_rank_start(void);
 
+/* CPUs that this rank could use before it was bound to its part, no more than the quota; 0: it
+ * was not bound by this. */
+int launch_cores(void);
+
 /* `fd` is the log of this rank, logs/rank_N.log. Sends stdout and stderr of a rank above 0
  * there, what was kept back first; rank 0 stays at the terminal. Failures are still told
  * there. */

@@ -45,6 +45,12 @@ int this_host_cores(void) {
     return MIN(cores_of_process(0, 0, &none), rt_quota_cores());
 }
 
+int this_host_cpus(void) {
+    cpu_set_t mask;
+    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+    return MIN(MAX(1, n), rt_quota_cores());
+}
+
 void this_host_bind(int first, int n) {
     cpu_set_t part;
     bool limited = cores_of_process(first, n, &part) > rt_quota_cores();

@@ -35,6 +35,8 @@ typedef struct ThisHost {
 ThisHost this_host(Arena *mem);
 /* Physical cores that this process may use, numbered from 0; no more than its CPU quota. */
 int this_host_cores(void);
+/* The same of hardware threads. */
+int this_host_cpus(void);
 /* This process may use n of them from now on, `first` and those behind it. With a quota that is
  * less than the cores it may still use all: others with one would be on the same first cores. */
 void this_host_bind(int first, int n);

@@ -20,6 +20,7 @@ enum { MESSAGE_BYTES = 1400, LOGS_BYTES = 1000, TAIL_BYTES = 1200, TAIL_LINES = 
 
 static struct {
     int rank;
+    int cores;       /* of launch_cores */
     int terminal_fd; /* stderr as it was; -1: stderr is still that */
     int kept_fd;     /* what was said before the log is known; -1: nothing is kept */
     char host[256];
@@ -196,10 +197,15 @@ static void bind_rank(void) {
     bool crowded = ranks > places;
     if (crowded) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     if (off && !strcmp(off, "off")) return;
+    self.cores = this_host_cpus();
     if (!crowded)
         this_host_bind(local * threads, threads);
     else if (places && cores % threads == 0 && ranks % places == 0)
         this_host_bind(local % places * threads, threads);
+}
+
+int launch_cores(void) {
+    return self.cores;
 }
 
 void launch_rank_start(void) {

@@ -4,6 +4,7 @@
 #include "frontend/config/machine_file.h"
 #include "profiled.h"
 #include "ranks.h"
+#include "runtime/core/rt.h"
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -84,14 +85,19 @@ static const char *on(const Host *h, const char *path) {
     return arena_printf(mem(), "/proc/%d/root%s", (int)h->pid, path);
 }
 
-/* Runs a command on all hosts, two ranks on each, started on the first one; the exit code. */
-static int on_hosts(const Host *h, const char *command) {
-    write_text(in_temp("hosts"), arena_printf(mem(), "%s slots=2\n%s slots=2\n",
-                                              h[0].address, h[1].address));
+/* Runs a command with so many ranks on each host, started on the first one; the exit code. */
+static int on_filled_hosts(const Host *h, const int ranks[HOSTS], const char *command) {
+    write_text(in_temp("hosts"),
+               arena_printf(mem(), "%s slots=%d\n%s slots=%d\n", h[0].address, ranks[0],
+                            h[1].address, ranks[1]));
     char *words =
         arena_printf(mem(), "%s %s launch -n %d --hostfile %s --threads 1 %s", h[0].enter,
-                     stator_program(), RANKS, in_temp("hosts"), command);
+                     stator_program(), ranks[0] + ranks[1], in_temp("hosts"), command);
     return mpi_wait(mpi_start_words(words));
+}
+
+static int on_hosts(const Host *h, const char *command) {
+    return on_filled_hosts(h, (int[]){RANKS / HOSTS, RANKS / HOSTS}, command);
 }
 
 static int train(const Host *h, const char *config, const char *run, const char *more) {
@@ -231,5 +237,36 @@ TEST_LIMIT(two_hosts_are_calibrated, 240) {
         mem(), "plan %s -n 4 --machine %s", runs_small_config(6, 0), on(&h[0], path))));
     if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
     SAID_EXPECT("2 of 2 ranks");
+    end_hosts(h);
+}
+
+/* Ranks may be more than the cores of one host and not of the other, of an odd number, or in
+ * groups of which some are within a host. What lies between hosts is measured in any case. */
+TEST_LIMIT(hosts_that_are_filled_unevenly_are_calibrated, 240) {
+    static const int filled[][HOSTS] = {{3, 1}, {1, 2}};
+    const char *disk = in_temp("disk"), *path = path_join(mem(), disk, "machine.yaml");
+    Host h[HOSTS];
+    start_hosts(h, disk);
+    for (int i = 0; i < ARRAY_LEN(filled); i++) {
+        Text before = text_new(mem());
+        machine_print(&machine_plain, NULL, &before);
+        write_text(on(&h[0], path), before.s);
+        const Link *was = machine_read(mem(), on(&h[0], path))->link;
+        int code = on_filled_hosts(h, filled[i],
+                                   arena_printf(mem(), "calibrate --quick -o %s", path));
+        if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+        const Machine *m = machine_read(mem(), on(&h[0], path));
+        const Link *network = &m->link[LINK_NETWORK];
+        EXPECT_INT(m->host_ranks, MAX(filled[i][0], filled[i][1]));
+        EXPECT_INT(m->cores, rt_cores());
+        EXPECT(network->start_seconds != was[LINK_NETWORK].start_seconds);
+        EXPECT(network->bytes_per_second != was[LINK_NETWORK].bytes_per_second);
+        EXPECT(m->link[LINK_HOST].start_seconds == was[LINK_HOST].start_seconds);
+        EXPECT(m->ncollectives >= 5);
+        for (int k = 0; k < m->ncollectives; k++) {
+            EXPECT_INT(m->collective[k].level, LINK_NETWORK);
+            EXPECT_INT(m->collective[k].ranks, m->host_ranks);
+        }
+    }
     end_hosts(h);
 }
