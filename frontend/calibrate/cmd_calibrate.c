@@ -1,4 +1,5 @@
 /* cmd_calibrate.c - stator calibrate: measures this machine and writes it as a file. */
+#define _GNU_SOURCE
 #include "codegen/codegen.h"
 #include "frontend/calibrate/calibrate.h"
 #include "frontend/calibrate/merge.h"
@@ -11,6 +12,7 @@
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -49,23 +51,47 @@ static void write_machine(Arena *mem, const Machine *m, const char *path) {
     calibrate_say("wrote %s", path);
 }
 
-/* That the cores of this host have worked, but for the ranks of this; 0: it is not known. */
-static double others_seconds(void) {
-    double value, busy = 0;
-    struct rusage own;
+/* The CPUs that ranks of this host may use, before they bind their threads. */
+static cpu_set_t cpus_of_host(Arena *mem) {
+    cpu_set_t mine, all;
+    CPU_ZERO(&all);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) CPU_ZERO(&mine);
+    const cpu_set_t *of = comm_gather(mem, &mine, sizeof mine);
+    for (int i = 0; i < comm_size(); i++)
+        if (!strcmp(comm_host_of(i), comm_host_of(comm_rank())))
+            CPU_OR(&all, &all, &of[i]);
+    return all;
+}
+
+/* That these CPUs have worked; 0: it is not known. */
+static double busy_seconds(const cpu_set_t *cpus) {
+    enum { NUMBERS = 6 };
+    double v[NUMBERS], ticks = 0;
+    char line[512];
+    int cpu;
     FILE *f = fopen("/proc/stat", "re");
-    bool read = f && fscanf(f, "cpu") == 0;
-    for (int i = 0; read && i < 8 && fscanf(f, "%lf", &value) == 1; i++)
-        if (i != 3 && i != 4) busy += value / (double)sysconf(_SC_CLK_TCK);
+    while (f && fgets(line, sizeof line, f)) {
+        bool counts = line[3] != ' ' && /* the sum of all */
+                      sscanf(line, "cpu%d %lf %lf %lf %*f %*f %lf %lf %lf", &cpu, &v[0],
+                             &v[1], &v[2], &v[3], &v[4], &v[5]) == 1 + NUMBERS &&
+                      CPU_ISSET(cpu, cpus);
+        for (int i = 0; counts && i < NUMBERS; i++) ticks += v[i];
+    }
     if (f) fclose(f);
+    return ticks / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* That they have worked, but for the ranks of this. */
+static double others_seconds(const cpu_set_t *cpus) {
+    struct rusage own;
     getrusage(RUSAGE_SELF, &own);
     double mine = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
                   1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec);
-    return busy - comm_local_size() * ranks_mean(mine);
+    return busy_seconds(cpus) - comm_local_size() * ranks_mean(mine);
 }
 
-static void say_disturbed(const Calibration *c, double others) {
-    double share = others / ((clock_seconds() - c->began) * c->m->cores);
+static void say_disturbed(const Calibration *c, double others, int cpus) {
+    double share = others / ((clock_seconds() - c->began) * MAX(1, cpus));
     if (share > 0.03)
         calibrate_say("WARNING: other programs took %.0f %% of the cores meanwhile; the "
                       "rates are too low",
@@ -90,13 +116,14 @@ static void measure(Arena *mem, const Options *o, const char *path) {
                      .quick = option_given(o, "--quick"),
                      .began = clock_seconds()};
     int cores = MAX(comm_cores(), launch_cores());
+    cpu_set_t cpus = cpus_of_host(mem);
     agree(&c, cores);
     c.seconds = c.quick ? 1e-3 : 0.02;
     rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);
     const Machine *old = file_exists(path) ? machine_read(mem, path) : NULL;
     if (c.ranks > 1) comm_mesh(1, 1, &c.ranks);
-    double others = others_seconds();
+    double others = others_seconds(&cpus);
     calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",
                   c.threads, c.threads > 1 ? "s" : "", cores);
     if (!c.crowded) {
@@ -106,7 +133,7 @@ static void measure(Arena *mem, const Options *o, const char *path) {
     }
     calibrate_comm(&c);
     name_machine(mem, c.m, cores);
-    say_disturbed(&c, others_seconds() - others);
+    say_disturbed(&c, others_seconds(&cpus) - others, CPU_COUNT(&cpus));
     if (c.ranks > c.host_ranks) c.m->host_ranks = c.host_ranks;
     c.m = machine_merge(mem, old, c.m);
     calibrate_residual(&c);
