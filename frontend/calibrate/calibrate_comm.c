@@ -183,8 +183,9 @@ static void shape_text(Arena *mem, const char **to, int op, bool whole, bool res
         *to = arena_printf(mem, "f32[%lld,%d]", (long long)n, WIDTH);
 }
 
-static void add_point(const Calibration *c, CollectiveCurve *k, bool apart, int nth,
-                      int64_t rows) {
+/* The seconds of the point. */
+static double add_point(const Calibration *c, CollectiveCurve *k, bool apart, int nth,
+                        int64_t rows) {
     TrialOptions o = group_options(c, k->group, apart);
     Arena *mem = arena_new();
     const OpInfo *op = &optab[k->op];
@@ -196,9 +197,11 @@ static void add_point(const Calibration *c, CollectiveCurve *k, bool apart, int 
         mem, "(%%x: %s) -> (%s%s) {\n  %%y = %s %%x {%s} : %s\n  return %%y\n}", in, out,
         place, op->name, collectives[nth].attrs, out);
     int64_t bytes = 4 * WIDTH * rows * (collectives[nth].in ? k->group : 1);
+    double seconds = trial_of(&o, text, c->seconds);
     k->seconds.x[k->seconds.n] = (double)message_sent_bytes(k->op, bytes, k->group);
-    k->seconds.y[k->seconds.n++] = trial_of(&o, text, c->seconds);
+    k->seconds.y[k->seconds.n++] = seconds;
     arena_free(mem);
+    return seconds;
 }
 
 /* Of a host only if each group is within one. */
@@ -215,12 +218,14 @@ static void calibrate_collective(Calibration *c, int nth, int group, bool apart)
                          .group = group,
                          .ranks = c->host_ranks,
                          .level = level_of_groups(c, group, apart)};
+    const double long_seconds = 0.25; /* what comes next would take one, in proportion */
     int64_t most = c->quick ? 1 << 14 : MOST_BYTES;
+    double took = 0;
     k.seconds = (Curve){.x = NEW_ARRAY(c->mem, double, 32),
                         .y = NEW_ARRAY(c->mem, double, 32),
                         .grows = true};
-    for (int64_t bytes = LEAST_BYTES; bytes <= most; bytes *= 4)
-        add_point(c, &k, apart, nth, bytes / (4 * WIDTH));
+    for (int64_t bytes = LEAST_BYTES; bytes <= most && took < long_seconds; bytes *= 4)
+        took = add_point(c, &k, apart, nth, bytes / (4 * WIDTH));
     c->m->collective[c->m->ncollectives++] = k;
     int last = k.seconds.n - 1;
     calibrate_say("%s of %d%s: %.1f us to %.2f GB/s", optab[k.op].name, group,
