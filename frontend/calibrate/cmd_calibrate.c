@@ -108,6 +108,14 @@ static void agree(Calibration *c, int cores) {
     c->crowded = comm_max_i64(comm_local_size() * c->threads > cores);
 }
 
+/* A file has what ranks compute, and such ranks do not measure it. */
+static void refuse_messages_alone(const Calibration *c, const char *path) {
+    fail(EXIT_CONFIG,
+         "%d ranks are more than the cores, so they measure messages only, which go into "
+         "a file that has the rates of a rank: run stator calibrate -o %s first",
+         c->ranks, path);
+}
+
 /* Ranks that are more than the cores compute no differently than as many as there are cores;
  * plans share those out. */
 static void measure(Arena *mem, const Options *o, const char *path) {
@@ -122,6 +130,7 @@ static void measure(Arena *mem, const Options *o, const char *path) {
     rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);
     const Machine *old = file_exists(path) ? machine_read(mem, path) : NULL;
+    if (c.crowded && !old && comm_rank() == 0) refuse_messages_alone(&c, path);
     if (c.ranks > 1) comm_mesh(1, 1, &c.ranks);
     double others = others_seconds(&cpus);
     calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",
