@@ -320,11 +320,18 @@ void op_replace_in(Op *op, Value *from, Value *to) {
     }
 }
 
-void func_replace(Func *f, Value *from, Value *to) {
-    for (Op *op = f->first; op; op = op->next) op_replace_in(op, from, to);
-    for (int i = 0; i < f->nret; i++) {
+static void replace_in_rest(Func *f, Op *rest, Value *from, Value *to) {
+    for (; rest; rest = rest->next) op_replace_in(rest, from, to);
+    for (int i = 0; i < f->nret; i++)
         if (f->ret[i] == from) f->ret[i] = to;
-    }
+}
+
+void func_replace(Func *f, Value *from, Value *to) {
+    replace_in_rest(f, f->first, from, to);
+}
+
+void value_replace_behind(Value *from, Value *made) {
+    replace_in_rest(made->def->fn, made->def->next, from, made);
 }
 
 Renames renames_new(Arena *mem, Func *f) {

@@ -407,6 +407,8 @@ Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns 
 void op_expand(Builder *b, Op *op, Value **out);
 void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
+/* Those behind the op that makes `made`, which may be made of `from`. */
+void value_replace_behind(Value *from, Value *made);
 /* Values to be replaced, for a pass that goes through the ops of a function once, in order: what
  * an op reads is looked up when it is reached, what the function returns at the end. */
 typedef struct Renames {

@@ -378,15 +378,11 @@ static Op *call_below(const Op *op, int *operand) {
 static void go_down(Sink *s, Op *op, Op *call, int operand) {
     Func *callee = own_callee(s, call), *f = op->fn;
     Value *arg = callee->arg[operand], *v = op->out[0];
-    Type ty = op_is_loop(call) ? type_slice(&op->in[0]->ty) : op->in[0]->ty;
-    Value *fresh = NEW(s->m->mem, Value); /* replaces the value in its old uses */
-    *fresh = *arg;
-    func_replace(callee, arg, fresh);
-    arg->ty = ty;
+    arg->ty = op_is_loop(call) ? type_slice(&op->in[0]->ty) : op->in[0]->ty;
     Builder b = build_at_start(callee);
     Op *made = op_inside(&b, op, &arg, op_is_loop(call));
     made->out[0]->name = v->name;
-    func_replace(callee, fresh, made->out[0]);
+    value_replace_behind(arg, made->out[0]);
     call->in[operand] = op->in[0];
     if (value_uses(f, v)) {
         func_ret(callee, made->out[0], -1);

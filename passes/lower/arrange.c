@@ -241,7 +241,7 @@ static Value *moved_back(Builder *b, const Dims *d, const Orders *o, Value *made
                   made, NULL);
 }
 
-static void arrange_product(Func *f, Op *op) {
+static void arrange_product(Op *op) {
     Dims d;
     Matmul mm;
     check(op_dims(op, &d));
@@ -265,11 +265,7 @@ static void arrange_product(Func *f, Op *op) {
     y = build_cast(&b, y, want);
     if (y == made) return;
     y->name = made->name;
-    Op *first =
-        op->next; /* reads what the product makes, all others what is made of it */
-    while (first->in[0] != made) first = first->next;
-    func_replace(f, made, y);
-    first->in[0] = made;
+    value_replace_behind(made, y);
 }
 
 void pass_arrange(Module *m, const PassOptions *o) {
@@ -278,7 +274,7 @@ void pass_arrange(Module *m, const PassOptions *o) {
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;
             if (optab[op->kind].flags & F_ADDENDS)
-                arrange_product(f, op);
+                arrange_product(op);
             else if (optab[op->kind].flags & F_MAP)
                 arrange_map(op);
         }

@@ -65,8 +65,7 @@ static void widen_behind(const Hold *h, Op *op) {
     rows->ty.dt = h->to;
     b.name = rows->name;
     Value *wide = build_placed(&b, OP_cast, NULL, ty, rows);
-    func_replace(h->f, rows, wide);
-    wide->def->in[0] = rows;
+    value_replace_behind(rows, wide);
 }
 
 static void narrow_reader(const Hold *h, Op *op) {

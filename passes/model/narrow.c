@@ -102,9 +102,7 @@ static Value *narrowed(Narrow *n, Value *v, Op *reader) {
 static void round_value(Narrow *n, Value *v) {
     if (known(n, v)) return;
     Value *narrow = cast_behind(n->f, v, n->to);
-    Value *wide = cast_behind(n->f, narrow, v->ty.dt);
-    func_replace(n->f, v, wide);
-    narrow->def->in[0] = v;
+    value_replace_behind(v, cast_behind(n->f, narrow, v->ty.dt));
     note(n, v, narrow);
 }
 
@@ -186,9 +184,7 @@ static void narrow_dense(Narrow *n, Op *op) {
         Value *v = op->out[i];
         if (now[i].dt == was[i].dt) continue;
         v->ty.dt = now[i].dt;
-        Value *wide = cast_behind(n->f, v, was[i].dt);
-        func_replace(n->f, v, wide);
-        wide->def->in[0] = v;
+        value_replace_behind(v, cast_behind(n->f, v, was[i].dt));
     }
     for (int i = 0; i < op->nout && now[i].dt == was[i].dt; i++)
         round_result(n, with_bias(n->f, op->out[i]));
@@ -235,9 +231,7 @@ static void narrow_calls(Module *m, const Func *f, int i, DType to) {
             DType was = op->out[i]->ty.dt;
             op->in[i] = cast_at(&b, op->in[i], to);
             op->out[i]->ty.dt = to;
-            Value *wide = cast_behind(g, op->out[i], was);
-            func_replace(g, op->out[i], wide);
-            wide->def->in[0] = op->out[i];
+            value_replace_behind(op->out[i], cast_behind(g, op->out[i], was));
         }
 }
 
@@ -247,10 +241,7 @@ static void narrow_carried(Module *m, Func *f, int i, DType to) {
     Builder end = build_at_end(f);
     f->ret[i] = cast_at(&end, f->ret[i], to);
     arg->ty.dt = to;
-    Value *wide = cast_behind(f, arg, was);
-    for (Op *op = wide->def->next; op; op = op->next) op_replace_in(op, arg, wide);
-    for (int k = 0; k < f->nret; k++)
-        if (f->ret[k] == arg) f->ret[k] = wide;
+    value_replace_behind(arg, cast_behind(f, arg, was));
     narrow_calls(m, f, i, to);
 }
 

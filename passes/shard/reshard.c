@@ -104,7 +104,6 @@ static Value *brought(const PassOptions *options, Func *f, Op *before, Value *v,
 
 /* A result whose annotation is not what the op gives. */
 static void bring_results(const PassOptions *options, Op *op, const Over *o) {
-    Func *f = op->fn;
     bool call = op_is_call(op);
     for (int i = 0; i < op->nout; i++) {
         Type gives = call ? call_result(op, i) : over_result(op, o, i),
@@ -112,15 +111,10 @@ static void bring_results(const PassOptions *options, Op *op, const Over *o) {
         bool zero;
         if (type_same_placement(&gives, &want) || value_is_free(op->out[i], &zero))
             continue;
-        Builder b = build_before(op);
-        b.before = op->next;
+        Builder b = build_behind(op);
         b.name = op->out[i]->name;
         op->out[i]->ty = gives;
-        Op *behind = op->next;
-        Value *to = moved(options, &b, op->out[i], want);
-        for (Op *at = behind; at; at = at->next) op_replace_in(at, op->out[i], to);
-        for (int k = 0; k < f->nret; k++)
-            if (f->ret[k] == op->out[i]) f->ret[k] = to;
+        value_replace_behind(op->out[i], moved(options, &b, op->out[i], want));
     }
 }
 

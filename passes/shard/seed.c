@@ -185,8 +185,7 @@ static void gather(const Module *m, Op *def, Value *v, const Type *ty) {
     Builder b = build_behind(def);
     Value *whole = build_placed(&b, OP_reshard, NULL, *ty, v);
     whole->name = arena_printf(m->mem, "%s.gathered", v->name);
-    func_replace(def->fn, v, whole);
-    whole->def->in[0] = v;
+    value_replace_behind(v, whole);
 }
 
 static void place(const Module *m, const PassOptions *o, int nth) {

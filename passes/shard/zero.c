@@ -65,12 +65,8 @@ static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts,
 static void use_flat(Func *f, Value *arg, const Type *matrix_type, const Type *slice,
                      int parts) {
     Builder b = build_at_start(f);
-    Value *fresh = NEW(f->mod->mem, Value); /* replaces the value in its old uses */
-    *fresh = *arg;
-    func_replace(f, arg, fresh);
     arg->ty = *slice;
-    Value *matrix = unflatten(&b, arg, matrix_type, parts, arg->name);
-    func_replace(f, fresh, matrix);
+    value_replace_behind(arg, unflatten(&b, arg, matrix_type, parts, arg->name));
 }
 
 static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies) {
