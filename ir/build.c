@@ -314,6 +314,12 @@ void op_expand(Builder *b, Op *op, Value **out) {
     }
 }
 
+void op_move(Builder *b, Op *op) {
+    if (b->before == op) return;
+    op_unlink(op);
+    link_op(b, op);
+}
+
 void op_replace_in(Op *op, Value *from, Value *to) {
     for (int i = 0; i < op->nin; i++) {
         if (op->in[i] == from) op->in[i] = to;

@@ -130,24 +130,17 @@ Func *module_gradient(const Module *m) {
     return NULL;
 }
 
-static void mark_live(bool *live, const Value *v) {
-    live[v->id] = true;
-}
-
 void func_remove_dead(Func *f) {
     func_number(f);
     Arena *mem = arena_new();
     bool *live = NEW_ARRAY(mem, bool, (size_t)f->nvalues + 1);
-    for (int i = 0; i < f->nret; i++) mark_live(live, f->ret[i]);
+    for (int i = 0; i < f->nret; i++) live[f->ret[i]->id] = true;
     for (Op *op = f->last, *prev; op; op = prev) {
         prev = op->prev;
-        bool used = op_has(op, F_EFFECT);
-        for (int i = 0; i < op->nout; i++) used |= live[op->out[i]->id];
-        if (!used) {
+        if (op_has(op, F_EFFECT) || op_makes_marked(op, live))
+            op_mark_operands(op, live);
+        else
             op_remove(op);
-            continue;
-        }
-        for (int i = 0; i < op->nin; i++) mark_live(live, op->in[i]);
     }
     arena_free(mem);
 }

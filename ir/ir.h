@@ -259,6 +259,10 @@ static inline bool op_has(const Op *op, unsigned flag) {
 }
 bool op_reads(const Op *op, const Op *of); /* a result of it */
 bool op_reads_value(const Op *op, const Value *v);
+/* With marks by value id, of a function with numbers. */
+bool op_reads_marked(const Op *op, const bool *mark);
+bool op_makes_marked(const Op *op, const bool *mark);
+void op_mark_operands(const Op *op, bool *mark);
 int op_by_id(const void *a, const void *b); /* for qsort of Op * */
 static inline bool op_is_call(const Op *op) {
     return optab[op->kind].flags & F_CALL;
@@ -296,6 +300,7 @@ void op_set_float(Op *op, const char *key, double f);
 void op_set_str(Op *op, const char *key, const char *s);
 void op_set_func(Op *op, const Func *callee);
 void op_set_rule(Op *op, const Rule *rule);
+void op_unlink(Op *op); /* to be put elsewhere */
 void op_remove(Op *op);
 const Attr *attr_find(const Attr *list, const char *key);
 Attr *attr_copy(Arena *mem, const Attr *list);
@@ -405,6 +410,7 @@ Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns 
  * f32 where elements are of 16 bits: each of the primitives would round, and the square of an f16
  * above 256 is none. */
 void op_expand(Builder *b, Op *op, Value **out);
+void op_move(Builder *b, Op *op); /* to where that builds */
 void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
 /* Those behind the op that makes `made`, which may be made of `from`. */

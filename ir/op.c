@@ -113,6 +113,22 @@ bool op_reads_value(const Op *op, const Value *v) {
     return false;
 }
 
+bool op_reads_marked(const Op *op, const bool *mark) {
+    for (int i = 0; i < op->nin; i++)
+        if (mark[op->in[i]->id]) return true;
+    return false;
+}
+
+bool op_makes_marked(const Op *op, const bool *mark) {
+    for (int i = 0; i < op->nout; i++)
+        if (mark[op->out[i]->id]) return true;
+    return false;
+}
+
+void op_mark_operands(const Op *op, bool *mark) {
+    for (int i = 0; i < op->nin; i++) mark[op->in[i]->id] = true;
+}
+
 int op_by_id(const void *a, const void *b) {
     return (*(Op *const *)a)->id - (*(Op *const *)b)->id;
 }
@@ -288,6 +304,12 @@ Func *module_find(const Module *m, const char *name) {
     return NULL;
 }
 
+void op_unlink(Op *op) {
+    *(op->prev ? &op->prev->next : &op->fn->first) = op->next;
+    *(op->next ? &op->next->prev : &op->fn->last) = op->prev;
+    op->prev = op->next = NULL;
+}
+
 /* What is said from an op on is said of the one behind it when it is gone. */
 static void hand_on(const Op *op) {
     const Attr *mark = op_attr(op, "stage");
@@ -296,7 +318,5 @@ static void hand_on(const Op *op) {
 
 void op_remove(Op *op) {
     hand_on(op);
-    *(op->prev ? &op->prev->next : &op->fn->first) = op->next;
-    *(op->next ? &op->next->prev : &op->fn->last) = op->prev;
-    op->prev = op->next = NULL;
+    op_unlink(op);
 }

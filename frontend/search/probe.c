@@ -168,15 +168,9 @@ typedef struct Delayed {
     uint8_t *later; /* by row: Later */
 } Delayed;
 
-static bool gives_needed(const Delayed *d, const Op *op) {
-    for (int i = 0; i < op->nout; i++)
-        if (d->needed[op->out[i]->id]) return true;
-    return false;
-}
-
 static void note_later(Delayed *d, const Op *op) {
     int row = d->row[op->id];
-    if (row >= 0) d->later[row] |= gives_needed(d, op) ? LATER_AGAIN : LATER;
+    if (row >= 0) d->later[row] |= op_makes_marked(op, d->needed) ? LATER_AGAIN : LATER;
 }
 
 /* Gathers are made again. */
@@ -195,7 +189,7 @@ static void take(Delayed *d, const Value *v) {
     v = before_gather(d, v);
     if (d->taken[v->id]) return;
     d->taken[v->id] = true;
-    if (v->def && !gives_needed(d, v->def)) return;
+    if (v->def && !op_makes_marked(v->def, d->needed)) return;
     if (!v->def && argument_of(d->backward->fn, d->backward->in[v->nth]) >= 0) return;
     d->bytes += (double)scaled_bytes(d->one, &v->ty);
 }
@@ -214,14 +208,11 @@ static void add_delayed(Arena *keep, Arena *mem, Probe *p, const Op *backward,
                  .row = p->size[0].row[f->nth],
                  .later = NEW_ARRAY(keep, uint8_t, (size_t)rows + 1)};
     for (int i = 0; i < call_of(backward).carry; i++) d.needed[f->ret[i]->id] = true;
+    for (const Op *op = f->last; op; op = op->prev)
+        if (op_makes_marked(op, d.needed)) op_mark_operands(op, d.needed);
     for (const Op *op = f->last; op; op = op->prev) {
-        if (!gives_needed(&d, op)) continue;
-        for (int i = 0; i < op->nin; i++) d.needed[op->in[i]->id] = true;
-    }
-    for (const Op *op = f->last; op; op = op->prev) {
-        bool read = flag_products(optab[op->kind].flags) > 0;
-        for (int i = 0; i < op->nout; i++) read |= d.taken[op->out[i]->id];
-        if (!read || gives_needed(&d, op)) continue;
+        bool read = op_has(op, F_DENSE) || op_makes_marked(op, d.taken);
+        if (!read || op_makes_marked(op, d.needed)) continue;
         note_later(&d, op);
         for (int i = 0; i < op->nin; i++) take(&d, op->in[i]);
     }
@@ -250,10 +241,9 @@ static void add_remade(Arena *keep, Arena *mem, Probe *p, const Op *forward) {
     bool *remade = NEW_ARRAY(keep, bool, (size_t)p->size[0].func[f->nth].n + 1);
     for (int i = call_of(forward).carry; i < f->nret; i++) needed[f->ret[i]->id] = true;
     for (const Op *op = f->last; op; op = op->prev) {
-        bool gives = false;
-        for (int i = 0; i < op->nout; i++) gives |= needed[op->out[i]->id];
-        for (int i = 0; i < op->nin && gives; i++) needed[op->in[i]->id] = true;
-        if (gives && row[op->id] >= 0) remade[row[op->id]] = true;
+        if (!op_makes_marked(op, needed)) continue;
+        op_mark_operands(op, needed);
+        if (row[op->id] >= 0) remade[row[op->id]] = true;
     }
     p->remade = remade;
 }

@@ -10,11 +10,8 @@ static bool *made_of(Arena *mem, Func *f) {
     func_number(f);
     bool *made = NEW_ARRAY(mem, bool, (size_t)f->nvalues);
     made[f->ret[0]->id] = true;
-    for (const Op *op = f->last; op; op = op->prev) {
-        bool is = false;
-        for (int i = 0; i < op->nout; i++) is |= made[op->out[i]->id];
-        for (int i = 0; i < op->nin && is; i++) made[op->in[i]->id] = true;
-    }
+    for (const Op *op = f->last; op; op = op->prev)
+        if (op_makes_marked(op, made)) op_mark_operands(op, made);
     return made;
 }
 

@@ -89,27 +89,10 @@ static void number(Overlap *o) {
 }
 
 static void move_behind(Overlap *o, Op *op, Op *after) {
-    Func *f = o->f;
     if (op == after || op->prev == after) return;
     o->moved = true;
-    if (op->prev)
-        op->prev->next = op->next;
-    else
-        f->first = op->next;
-    if (op->next)
-        op->next->prev = op->prev;
-    else
-        f->last = op->prev;
-    op->prev = after;
-    op->next = after ? after->next : f->first;
-    if (op->next)
-        op->next->prev = op;
-    else
-        f->last = op;
-    if (after)
-        after->next = op;
-    else
-        f->first = op;
+    Builder b = after ? build_behind(after) : build_at_start(o->f);
+    op_move(&b, op);
 }
 
 static void add_arrival(Overlap *o, Op *op, const Window *w) {

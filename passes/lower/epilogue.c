@@ -194,10 +194,8 @@ static Value *made_late(Func *f, Op *sum, Value *v) {
     if (has_place(f, sum->out[0]) || last_read_bytes(op) >= 2 * type_bytes(&v->ty))
         return v;
     Builder b = build_before(sum);
-    Op *late = op_again(&b, op, op->in);
-    late->out[0]->name = v->name;
-    op_remove(op);
-    return late->out[0];
+    op_move(&b, op);
+    return v;
 }
 
 /* %y = embed_grad ...; %z = add %acc, %y  ->  %z = embed_add %acc, ... */

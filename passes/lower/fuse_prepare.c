@@ -20,13 +20,6 @@ static void widen_for_each(Func *f, Op *cast) {
     if (!value_uses(f, v)) op_remove(cast);
 }
 
-static void move_to_end(Func *f, Op *op) {
-    Builder b = build_at_end(f);
-    Op *moved = op_again(&b, op, op->in);
-    func_replace(f, op->out[0], moved->out[0]);
-    op_remove(op);
-}
-
 /* What rounds v, if that is all it is read for; else NULL. */
 static Op *rounding_of(const Func *f, const Value *v) {
     Op *def = v->def;
@@ -57,8 +50,9 @@ static void add_up_last(Func *f) {
         Op *rounds;
         next = op->next;
         if (!adds_up_for_caller(f, op, &rounds)) continue;
-        if (rounds) move_to_end(f, rounds);
-        move_to_end(f, op);
+        Builder end = build_at_end(f);
+        if (rounds) op_move(&end, rounds);
+        op_move(&end, op);
     }
 }
 
@@ -101,9 +95,7 @@ static void products_behind(Func *f) {
         Op *last = waits_behind(op);
         if (!last) continue;
         Builder b = build_behind(last);
-        Op *moved = op_again(&b, op, op->in);
-        func_replace(f, op->out[0], moved->out[0]);
-        op_remove(op);
+        op_move(&b, op);
     }
 }
 

@@ -190,11 +190,7 @@ static void replace_results(Loop *l) {
 /* Ops that stand among those of the group and need them: now behind the call, and what is left
  * of the group is dead. */
 static void move_dependents(Loop *l, Op **op, int n) {
-    for (int i = 0; i < n; i++) {
-        Op *copy = op_again(&l->b, op[i], op[i]->in);
-        for (int k = 0; k < copy->nout; k++)
-            func_replace(l->g->f, op[i]->out[k], copy->out[k]);
-    }
+    for (int i = 0; i < n; i++) op_move(&l->b, op[i]);
     func_remove_dead(l->g->f);
 }
 

@@ -127,24 +127,12 @@ static bool tie(TileGroup *g, const Op *op, bool *changed) {
 
 /* ---- the group ---- */
 
-static bool reads_large(const TileGroup *g, const Op *op) {
-    for (int i = 0; i < op->nin; i++)
-        if (g->large[op->in[i]->id]) return true;
-    return false;
-}
-
-static bool makes_large(const TileGroup *g, const Op *op) {
-    for (int i = 0; i < op->nout; i++)
-        if (g->large[op->out[i]->id]) return true;
-    return false;
-}
-
 /* All that read large values, and those that make them if they can be cut. */
 static bool take_large(TileGroup *g, bool *changed) {
     for (Op *op = g->f->first; op; op = op->next) {
         if (g->has[op->id]) continue;
-        bool reads = reads_large(g, op);
-        if (!reads && !makes_large(g, op)) continue;
+        bool reads = op_reads_marked(op, g->large);
+        if (!reads && !op_makes_marked(op, g->large)) continue;
         if (tie(g, op, changed))
             g->has[op->id] = *changed = true;
         else if (reads)
@@ -158,17 +146,15 @@ static void take_between(TileGroup *g, bool *changed) {
     bool *makes = NEW_ARRAY(g->mem, bool, (size_t)g->f->nvalues + 1);
     bool *needed = NEW_ARRAY(g->mem, bool, (size_t)g->f->nvalues + 1);
     for (Op *op = g->f->first; op; op = op->next) {
-        bool after = false;
-        for (int i = 0; i < op->nin; i++) after |= makes[op->in[i]->id];
+        bool after = op_reads_marked(op, makes);
         for (int i = 0; i < op->nout; i++)
             makes[op->out[i]->id] = after || g->has[op->id];
         g->after[op->id] = after && !g->has[op->id];
     }
     for (Op *op = g->f->last; op; op = op->prev) {
-        bool before = g->has[op->id];
-        for (int i = 0; i < op->nout; i++) before |= needed[op->out[i]->id];
-        for (int i = 0; i < op->nin; i++) needed[op->in[i]->id] |= before;
-        if (!before || !g->after[op->id]) continue;
+        if (!g->has[op->id] && !op_makes_marked(op, needed)) continue;
+        op_mark_operands(op, needed);
+        if (!g->after[op->id]) continue;
         g->has[op->id] = *changed = true;
         g->after[op->id] = false;
     }
@@ -214,8 +200,7 @@ static bool is_sound(TileGroup *g, const Op *op) {
     if (!in && !(op_has(op, F_FILL) && !op->nin)) return false;
     if ((optab[op->kind].local || op_has(op, F_COMM)) && !(all_in && all_out))
         return false;
-    for (int i = 0; i < op->nin; i++)
-        if (g->sum[op->in[i]->id]) return false;
+    if (op_reads_marked(op, g->sum)) return false;
     for (int i = 0; i < op->nout; i++) {
         if (g->lead[op->out[i]->id]) continue;
         if (!is_sum_over_rows(op, op->out[i], all_in)) return false;

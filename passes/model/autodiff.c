@@ -45,8 +45,7 @@ static void grad_add(Grad *g, Value *v, Value *more) {
 
 static void mark_active(Diff *d) {
     for (Op *op = d->f->first; op; op = op->next) {
-        bool any = false;
-        for (int i = 0; i < op->nin; i++) any |= d->active[op->in[i]->id];
+        bool any = op_reads_marked(op, d->active);
         for (int i = 0; i < op->nout && any; i++) {
             d->active[op->out[i]->id] = dtype_is_float(op->out[i]->ty.dt);
         }

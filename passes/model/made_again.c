@@ -146,11 +146,7 @@ static bool goes_with_reader(const Remake *r, const Op *op) {
 
 /* Readers come first, so what they want is known. */
 static bool is_made_again(const Remake *r, const Op *op) {
-    bool read = false, wanted = false;
-    for (int i = 0; i < op->nout; i++) {
-        read |= r->kept[op->out[i]->id];
-        wanted |= r->wanted[op->out[i]->id];
-    }
+    bool read = op_makes_marked(op, r->kept), wanted = op_makes_marked(op, r->wanted);
     if ((!read && !wanted) || op_has(op, F_EFFECT)) return false;
     if (op->nout == 1 && (r->unmoved[op->out[0]->id] || is_widened(op))) return true;
     if (r->elementwise && reads_what_is_there(r, op)) return true;
@@ -159,15 +155,13 @@ static bool is_made_again(const Remake *r, const Op *op) {
 }
 
 static void choose(Remake *r, Value **grads, int ngrads) {
-    for (const Op *op = r->last->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) r->kept[op->in[i]->id] = true;
+    for (const Op *op = r->last->next; op; op = op->next) op_mark_operands(op, r->kept);
     for (int i = 0; i < ngrads; i++)
         if (grads[i]) r->kept[grads[i]->id] = true;
     if (r->elementwise) note_there(r);
     for (const Op *op = r->last; op; op = op->prev) {
         r->again[op->id] = is_made_again(r, op);
-        for (int i = 0; i < op->nin && r->again[op->id]; i++)
-            r->wanted[op->in[i]->id] = true;
+        if (r->again[op->id]) op_mark_operands(op, r->wanted);
     }
 }
 
@@ -241,16 +235,10 @@ static Func *plain_function(const Op *call) {
 }
 
 void make_plain_calls(Func *forward) {
-    for (Op *op = forward->first, *next; op; op = next) {
-        next = op->next;
-        Func *plain = op_is_call(op) ? plain_function(op) : NULL;
+    for (Op *op = forward->first; op; op = op->next) {
+        const Func *plain = op_is_call(op) ? plain_function(op) : NULL;
         if (!plain) continue;
-        Builder b = build_before(op);
-        Op *call = op_again(&b, op, op->in);
-        op_set_func(call, plain);
-        for (int i = 0; i < plain->nret; i++)
-            func_replace(forward, op->out[i], call->out[i]);
-        call->nout = plain->nret;
-        op_remove(op);
+        op_set_func(op, plain);
+        op->nout = plain->nret;
     }
 }

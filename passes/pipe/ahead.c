@@ -186,14 +186,12 @@ static bool find_moves(Ahead *a) {
         if (a->moves[op->id] && !can) return false;
     }
     for (Op *op = a->bwd->last; op; op = op->prev) {
-        bool need = a->moves[op->id];
-        for (int i = 0; i < op->nout; i++) need |= needed[op->out[i]->id];
-        if (!need) continue;
+        if (!a->moves[op->id] && !op_makes_marked(op, needed)) continue;
         bool dear = op_has(op, F_DENSE | F_COMM);
         for (int i = 0; i < op->nout; i++) dear |= is_as_large(a, op->out[i]);
         if (dear) a->moves[op->id] = true;
         a->copied[op->id] = !a->moves[op->id];
-        for (int i = 0; i < op->nin; i++) needed[op->in[i]->id] = true;
+        op_mark_operands(op, needed);
     }
     return true;
 }
@@ -264,20 +262,14 @@ static void make_before(Ahead *a, int p, const Value *v) {
     int n = 0;
     needed[v->id] = true;
     for (Op *o = a->second[p]->prev; o != a->first[p]; o = o->prev) {
-        bool need = false;
-        for (int i = 0; i < o->nout; i++) need |= needed[o->out[i]->id];
-        for (int i = 0; need && i < o->nin; i++) needed[o->in[i]->id] = true;
-        if (need) op[n++] = o;
+        if (!op_makes_marked(o, needed)) continue;
+        op_mark_operands(o, needed);
+        op[n++] = o;
     }
     Builder b = build_before(a->first[p]);
     while (n-- > 0) {
-        Op *made = op_again(&b, op[n], op[n]->in);
-        for (int i = 0; i < made->nout; i++) {
-            made->out[i]->id = op[n]->out[i]->id;
-            func_replace(a->caller, op[n]->out[i], made->out[i]);
-        }
-        made->id = a->first[p]->id;
-        op_remove(op[n]);
+        op_move(&b, op[n]);
+        op[n]->id = a->first[p]->id;
     }
 }
 

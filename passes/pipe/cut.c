@@ -187,11 +187,9 @@ static bool *ops_of(Cut *k, int c, bool results) {
     bool *mine = NEW_ARRAY(k->mem, bool, (size_t)f->nops + 1);
     for (int i = 0; i < f->nret && results; i++) read[f->ret[i]->id] = true;
     for (const Op *op = f->last; op; op = op->prev) {
-        bool wanted = false;
-        for (int i = 0; i < op->nout; i++) wanted |= read[op->out[i]->id];
         int of = k->chunk_of[op->id];
-        mine[op->id] = of == c || (of < 0 && wanted);
-        for (int i = 0; i < op->nin && mine[op->id]; i++) read[op->in[i]->id] = true;
+        mine[op->id] = of == c || (of < 0 && op_makes_marked(op, read));
+        if (mine[op->id]) op_mark_operands(op, read);
     }
     return mine;
 }

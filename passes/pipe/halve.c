@@ -139,12 +139,10 @@ static bool is_apart(const Body *b, const Op *op) {
 
 static void mark_first(Body *b) {
     for (Op *op = b->f->last; op; op = op->prev) {
-        bool any = b->in_first[op->id];
-        for (int i = 0; i < op->nout; i++) any |= b->needed[op->out[i]->id];
-        if (!any) continue;
+        if (!b->in_first[op->id] && !op_makes_marked(op, b->needed)) continue;
         if (!is_apart(b, op)) op = take_apart(b, op);
         b->in_first[op->id] = true;
-        for (int i = 0; i < op->nin; i++) b->needed[op->in[i]->id] = true;
+        op_mark_operands(op, b->needed);
     }
 }
 
@@ -401,9 +399,8 @@ static bool *read_by_tasks(Halve *h, const Func *f) {
     bool *read = NEW_ARRAY(h->mem, bool, (size_t)f->nvalues + 1);
     for (const Op *op = f->last; op; op = op->prev) {
         const Func *callee = op_callee(op);
-        bool any = callee && callee->task;
-        for (int i = 0; i < op->nout; i++) any |= read[op->out[i]->id];
-        for (int i = 0; i < op->nin && any; i++) read[op->in[i]->id] = true;
+        if ((callee && callee->task) || op_makes_marked(op, read))
+            op_mark_operands(op, read);
     }
     return read;
 }
