@@ -46,6 +46,12 @@ Value *func_arg(Func *f, const char *name, Type ty) {
     return v;
 }
 
+Value *func_arg_given(Func *f, const Value *v) {
+    Value *arg = func_arg(f, v->name, v->ty);
+    arg->grad_of = v->grad_of;
+    return arg;
+}
+
 Value *func_arg_at(Func *f, int at, const char *name, Type ty) {
     Value *v = func_arg(f, name, ty);
     for (int i = f->narg - 1; i > at; i--) {

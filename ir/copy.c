@@ -12,9 +12,8 @@ static void copy_body(const Func *f, Func *copy) {
     copy->chunk = f->chunk;
     Value **map = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues + 1);
     for (int i = 0; i < f->narg; i++) {
-        map[f->arg[i]->id] = func_arg(copy, f->arg[i]->name, f->arg[i]->ty);
+        map[f->arg[i]->id] = func_arg_given(copy, f->arg[i]);
         copy->arg_attr[i] = f->arg_attr[i];
-        copy->arg[i]->grad_of = f->arg[i]->grad_of;
     }
     Builder b = build_at_end(copy);
     for (const Op *op = f->first; op; op = op->next) {

@@ -32,8 +32,7 @@ Op *value_only_reader(const Func *f, const Value *v) {
     return op;
 }
 
-int *func_uses(Arena *mem, Func *f) {
-    func_number(f);
+int *func_uses(Arena *mem, const Func *f) {
     int *n = NEW_ARRAY(mem, int, (size_t)f->nvalues + 1);
     for (const Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;

@@ -170,8 +170,7 @@ static bool receive(Env *e, const Op *op) {
         if (m->to != e->f->stage || m->from != op_int(op, "from", -1) ||
             m->number != op_int(op, "message", -1))
             continue;
-        if (!type_same_shape(&m->tensor[0]->ty, &op->out[0]->ty) ||
-            m->tensor[0]->ty.dt != op->out[0]->ty.dt)
+        if (!type_same_shape(&m->tensor[0]->ty, &op->out[0]->ty))
             fail_op(op, "message %lld of stage %d is %s", (long long)m->number, m->from,
                     type_text(e->mem, &e->f->mod->mesh, &m->tensor[0]->ty));
         for (int r = 0; r < e->nranks; r++) {

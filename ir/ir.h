@@ -373,9 +373,10 @@ struct Builder {
     int line;         /* of the op that it works for; 0: of what makes the operands */
 };
 Module *module_new(Arena *mem, const char *name);
-Func *func_new(Module *m, const char *name, Role role);         /* appended */
-Func *func_new_unique(Module *m, const char *name, Role role);  /* name, name.1, ... */
-Value *func_arg(Func *f, const char *name, Type ty);            /* appends an argument */
+Func *func_new(Module *m, const char *name, Role role);        /* appended */
+Func *func_new_unique(Module *m, const char *name, Role role); /* name, name.1, ... */
+Value *func_arg(Func *f, const char *name, Type ty);           /* appends an argument */
+Value *func_arg_given(Func *f, const Value *v); /* the same, for such a value */
 Value *func_arg_at(Func *f, int at, const char *name, Type ty); /* before argument `at` */
 void func_drop_arg(Func *f, int i); /* that nobody reads and no result overwrites */
 void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
@@ -447,7 +448,8 @@ int value_uses(const Func *f, const Value *v); /* ops and results that read v */
 const Value *value_viewed(const Value *v);
 /* The op that reads v, if nothing else does; NULL. */
 Op *value_only_reader(const Func *f, const Value *v);
-int *func_uses(Arena *mem, Func *f); /* value_uses by value id; numbers the function */
+int *func_uses(Arena *mem,
+               const Func *f); /* value_uses by value id, of one with numbers */
 /* By value id the ops of a function with numbers that read it, in order, each list ended by NULL. One
  * that reads it twice is there twice. */
 Op ***func_readers(Arena *mem, const Func *f);

@@ -139,9 +139,8 @@ int64_t layout_local_count(const Layout *l) {
 }
 
 static Axes copying(const Layout *l) {
-    Axes all = (Axes)(((uint64_t)1 << l->mesh->naxes) - 1), cut = l->flat;
-    for (int d = 0; d < l->whole.rank; d++) cut |= l->whole.split[d];
-    return all & ~cut;
+    Axes all = (Axes)(((uint64_t)1 << l->mesh->naxes) - 1);
+    return all & ~(l->flat | type_axes(&l->whole));
 }
 
 bool layout_holds(const Layout *l, int rank) {

@@ -227,9 +227,7 @@ bool type_same_placement(const Type *a, const Type *b) {
 }
 
 bool type_is_split(const Type *t) {
-    Axes any = 0;
-    for (int d = 0; d < t->rank; d++) any |= t->split[d];
-    return any != 0;
+    return type_axes(t) != 0;
 }
 
 enum { MOST_FREE_OPS = 8 };

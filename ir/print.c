@@ -50,34 +50,20 @@ const char **func_spellings(Arena *mem, Func *f) {
     return name_all(mem, f).spelling;
 }
 
-static void print_axes(Text *t, const Mesh *mesh, Axes axes) {
-    const char *dot = "";
-    for (int k = 0; k < mesh->naxes; k++) {
-        int a = axes & AXES_REVERSED ? mesh->naxes - 1 - k : k;
-        if (!(axes >> a & 1)) continue;
-        text_add(t, "%s%s", dot, mesh->axis[a].name);
-        dot = ".";
-    }
-}
-
 void type_print(Text *t, const Mesh *mesh, const Type *ty) {
     text_add(t, "%s[", dtype_name[ty->dt]);
     for (int d = 0; d < ty->rank; d++) {
         text_add(t, "%s%lld", d ? "," : "", (long long)ty->dim[d]);
-        if (ty->split[d]) {
-            text_add(t, ":");
-            print_axes(t, mesh, ty->split[d]);
-        } else if (ty->open >> d & 1) {
+        if (ty->split[d])
+            text_add(t, ":%s", mesh_axes_text(t->mem, mesh, ty->split[d]));
+        else if (ty->open >> d & 1)
             text_add(t, ":?");
-        }
     }
     text_add(t, "]");
-    if (ty->pending) {
-        text_add(t, "+");
-        print_axes(t, mesh, ty->pending);
-    } else if (ty->open_sum) {
+    if (ty->pending)
+        text_add(t, "+%s", mesh_axes_text(t->mem, mesh, ty->pending));
+    else if (ty->open_sum)
         text_add(t, "+?");
-    }
 }
 
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty) {

@@ -9,6 +9,12 @@ int64_t type_bytes(const Type *t) {
     return type_count(t) * dtype_bytes[t->dt];
 }
 
+Axes type_axes(const Type *t) {
+    Axes all = 0;
+    for (int d = 0; d < t->rank; d++) all |= t->split[d];
+    return all & (Axes)~AXES_REVERSED;
+}
+
 TypeAround type_around(const Type *t, int64_t dim) {
     int d = (int)dim;
     return (TypeAround){sizes_product(t->dim, d), t->dim[d],

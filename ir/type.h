@@ -48,7 +48,8 @@ typedef struct Type {
 /* type.c */
 int64_t type_count(const Type *t); /* elements */
 int64_t type_bytes(const Type *t);
-bool type_equal(const Type *a, const Type *b);      /* with placement */
+Axes type_axes(const Type *t);                 /* that split any dimension, as a set */
+bool type_equal(const Type *a, const Type *b); /* with placement */
 bool type_same_shape(const Type *a, const Type *b); /* element type and sizes */
 Type type_make(DType dt, int rank, const int64_t *dim);
 #define TYPE(dt, ...)                                                                    \

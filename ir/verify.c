@@ -70,14 +70,10 @@ static void check_placement(const Check *c, const Value *v) {
         Axes set = v->ty.split[d] & (Axes)~AXES_REVERSED;
         if (used & set) bad(c, "%%%s uses a mesh axis twice", v->name);
         used |= set;
-        int64_t parts = 1;
-        for (int a = 0; a < c->m->mesh.naxes; a++) {
-            if (v->ty.split[d] >> a & 1) parts *= c->m->mesh.axis[a].size;
-        }
-        if (v->ty.dim[d] % parts) {
-            bad(c, "%%%s: dimension %d is %lld, which %lld ranks do not divide", v->name,
-                d, (long long)v->ty.dim[d], (long long)parts);
-        }
+        int parts = mesh_group_size(&c->m->mesh, set);
+        if (v->ty.dim[d] % parts)
+            bad(c, "%%%s: dimension %d is %lld, which %d ranks do not divide", v->name, d,
+                (long long)v->ty.dim[d], parts);
     }
     if (used & v->ty.pending) bad(c, "%%%s uses a mesh axis twice", v->name);
     if (c->m->level >= LEVEL_LOCAL && (used || v->ty.pending)) {
@@ -244,7 +240,7 @@ static void check_aliases(const Check *c) {
 }
 
 static void check_func(Check *c, Arena *mem) {
-    c->uses = func_uses(mem, (Func *)c->f);
+    c->uses = func_uses(mem, c->f);
     bool *seen = NEW_ARRAY(mem, bool, (size_t)c->f->nvalues + 1);
     c->op = NULL;
     for (int i = 0; i < c->f->narg; i++) {
@@ -311,6 +307,7 @@ void module_verify(const Module *m, const char *file, const char *text) {
     check_stages(&c);
     module_order(mem, m);
     for (Func *f = m->first; f; f = f->next) {
+        func_number(f);
         c.f = f;
         check_func(&c, mem);
     }

@@ -206,6 +206,8 @@ const char *flight_check(Arena *mem, const Func *f);
  * does not count. */
 double op_flops(const Op *op);
 double op_flops_of(const Op *op, const Dims *d); /* of op_dims, with matmuls inside */
+/* Those of a run of a function and what it calls; by_nth: of those that it calls, by Func.nth. */
+double func_flops(const Func *f, const double *by_nth);
 /* Those of one run of the model, forward and backward, on all ranks: each matmul of the
  * forward pass counts once, and once more for each of its operands whose gradient some
  * parameter needs. Takes a module at level global, which is then made `diffed` (one that

@@ -4,17 +4,6 @@
 
 /* ---- flops of tasks ---- */
 
-/* Flops of a rank in a function and what it calls; by_nth: of those it may call. */
-static double func_flops(const Func *f, const double *by_nth) {
-    double flops = 0;
-    for (const Op *op = f->first; op; op = op->next) {
-        bool calls = op_calls_ops(op);
-        flops +=
-            calls ? (double)call_of(op).times * by_nth[op_func(op)->nth] : op_flops(op);
-    }
-    return flops;
-}
-
 void plan_read_task_flops(Arena *mem, const Module *m, double (*flops)[TASK_KINDS]) {
     Func **order = module_order(mem, m);
     int n = 0;

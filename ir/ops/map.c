@@ -197,9 +197,8 @@ bool dropout_keeps(const Tensor *rng, double p, int64_t site, int64_t element) {
 /* The mask of a part is the part of the whole mask. */
 void local_dropout(Local *l) {
     const Value *x = l->whole->out[0];
-    Axes any = 0;
-    for (int i = 0; i < x->ty.rank; i++) any |= x->ty.split[i];
-    if (any) op_set_str(l->op, "of", type_text(l->b.mem, &l->op->fn->mod->mesh, &x->ty));
+    if (type_axes(&x->ty))
+        op_set_str(l->op, "of", type_text(l->b.mem, &l->op->fn->mod->mesh, &x->ty));
 }
 
 static Value *negative(Builder *b, Value *v) {

@@ -58,8 +58,7 @@ static void add_arguments(Turns *t) {
         t->same[arg->id] = j->same[i];
         for (int p = 0; p < j->parts; p++) {
             if (!made || !j->same[i]) {
-                made = func_arg(j->to, arg->name, arg->ty);
-                made->grad_of = arg->grad_of;
+                made = func_arg_given(j->to, arg);
                 j->to->arg_attr[made->nth] = j->f->arg_attr[i];
             }
             t->line[p].map[arg->id] = made;

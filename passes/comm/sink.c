@@ -31,15 +31,6 @@ typedef struct Sink {
     int copies;
 } Sink;
 
-static int first_each(const Op *call) {
-    return call_of(call).carry;
-}
-
-static int end_each(const Op *call) {
-    const Call c = call_of(call);
-    return c.carry + c.each;
-}
-
 static bool is_own(const Op *call) {
     const Func *f = op_func(call);
     return !func_is_entry(f) && f->calls == 1;
@@ -144,8 +135,9 @@ static Value *add_operand(Op *call, Func *callee, int at, Value *v, Type ty) {
 
 /* One more operand of which every run sees its slice, or the whole of a plain call. */
 static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
-    int at = op_is_loop(call) ? end_each(call) : call->nin;
-    if (op_is_loop(call)) op_set_int(call, "each", call_of(call).each + 1);
+    const Call c = call_of(call);
+    int at = c.loop ? c.carry + c.each : call->nin;
+    if (c.loop) op_set_int(call, "each", c.each + 1);
     return add_operand(call, callee, at, v, *slice);
 }
 
@@ -154,6 +146,7 @@ static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
 /* Stays right when ops go up; not when they go down. */
 static void count_uses(Sink *s, Func *f) {
     s->mem = arena_new();
+    func_number(f);
     s->uses = func_uses(s->mem, f);
     s->reader = NEW_ARRAY(s->mem, Op *, (size_t)f->nvalues + 1);
     for (Op *op = f->first; op; op = op->next)
@@ -177,7 +170,7 @@ static bool gives_buffer(const Sink *s, const Func *f, const Value *v, const Val
 
 /* May the op have the value where it is made: does the call make it, for it alone? */
 static bool is_inside(const Sink *s, const Op *call, const Value *v, const Op *op) {
-    bool carried = op_is_loop(call) && v->nth < first_each(call);
+    bool carried = v->nth < call_of(call).carry;
     return v->def == call && only_reader(s, call, v->nth) == op && !carried;
 }
 
@@ -368,9 +361,8 @@ static Op *call_below(const Op *op, int *operand) {
         int n = uses_in(at, v, operand);
         if (!n) continue;
         if (n > 1 || !op_calls_ops(at)) return NULL;
-        if (!op_is_loop(at)) return at;
-        bool each = *operand >= first_each(at) && *operand < end_each(at);
-        return each && acts_on_slices(op) ? at : NULL;
+        const Call c = call_of(at);
+        return !c.loop || (call_slices(&c, *operand) && acts_on_slices(op)) ? at : NULL;
     }
     return NULL;
 }

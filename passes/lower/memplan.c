@@ -152,6 +152,7 @@ static bool makes_constants(const Op *op) {
  * others begin with too. */
 static void make_constants_apart(Func *f) {
     Arena *own = arena_new();
+    func_number(f);
     int *uses = func_uses(own, f);
     for (Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nin; i++) {

@@ -6,6 +6,7 @@
  * where %x' = reshape %x: a slice of it for each tile. Sums over rows are carried from tile to
  * tile, in place; or on from the accumulator that they are added to. The order of such a sum
  * is another, and the same in every run. Which ops: tile_group.h. */
+#include "ir/placement.h"
 #include "passes/lower/tile_group.h"
 #include <stdlib.h>
 
@@ -73,8 +74,8 @@ static Type tile_of(const Loop *l, const Value *v) {
 static void add_arguments(Loop *l, const Values *list) {
     for (int i = 0; i < list->n; i++) {
         Value *v = list->v[i];
-        Value *arg = func_arg(l->tile, v->name, tile_of(l, v));
-        arg->grad_of = v->grad_of;
+        Value *arg = func_arg_given(l->tile, v);
+        arg->ty = tile_of(l, v);
         if (list != &l->sums) l->map[v->id] = arg;
     }
 }
@@ -110,11 +111,8 @@ static void make_tile(Loop *l) {
 /* ---- the call ---- */
 
 static Type stack_of(const Loop *l, const Value *v) {
-    Type tile = tile_of(l, v), stack = tile;
-    stack.rank = tile.rank + 1;
-    stack.dim[0] = l->g->rows / l->g->tile_rows;
-    memcpy(stack.dim + 1, tile.dim, (size_t)tile.rank * sizeof *tile.dim);
-    return stack;
+    Type tile = tile_of(l, v);
+    return type_stack(&tile, l->g->rows / l->g->tile_rows);
 }
 
 /* The op that alone reads v, if it adds it to a value of the same shape, or is a view of it. */

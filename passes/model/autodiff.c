@@ -10,6 +10,7 @@
 #include "ir/placement.h"
 #include "passes/model/autodiff_pair.h"
 #include "passes/model/made_again.h"
+#include "passes/pipe/layers.h"
 
 typedef struct Diff { /* gradient of one function body */
     Grad g;           /* first: hooks get a Grad * */
@@ -247,18 +248,11 @@ static void diff_call(Diff *d, Op *op) {
 /* ---- the model ---- */
 
 static Func *find_model(const Module *m) {
-    Func *model = NULL;
-    for (Func *f = m->first; f; f = f->next) {
-        if (f->role != ROLE_MODEL) continue;
-        if (model)
+    Func *model = layers_model(m);
+    for (const Func *f = model->next; f; f = f->next)
+        if (f->role == ROLE_MODEL)
             fail(EXIT_CONFIG, "module @%s has two models, @%s and @%s", m->name,
                  model->name, f->name);
-        model = f;
-    }
-    if (!model) {
-        fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)",
-             m->name);
-    }
     DType loss = model->nret ? model->ret[0]->ty.dt : DT_COUNT;
     if ((loss != DT_F32 && loss != DT_F64) || model->ret[0]->ty.rank) {
         fail(EXIT_CONFIG, "@%s: the first result of a model is its loss, f32[] or f64[]",

@@ -6,9 +6,7 @@
 /* ---- gradients ---- */
 
 void grad_lie_like(Value *grad, const Type *ty) {
-    bool split = false;
-    for (int d = 0; d < ty->rank; d++) split |= ty->split[d] != 0;
-    if (!split) return;
+    if (!type_is_split(ty)) return;
     memcpy(grad->ty.split, ty->split, sizeof ty->split);
     grad->ty.open_sum = true;
 }
@@ -130,13 +128,6 @@ static void list_outputs(Arena *mem, Pair *p) {
     }
 }
 
-/* An argument that gets such a value. */
-static Value *argument_like(Func *f, const Value *v) {
-    Value *arg = func_arg(f, v->name, v->ty);
-    arg->grad_of = v->grad_of;
-    return arg;
-}
-
 /* The arguments of @f.bwd; map is by value id of fwd. acc[i] gets the sum so far of
  * argument i. */
 static void bwd_arguments(Pair *p, Value **cot, Value **saved, Value **map, Value **acc) {
@@ -161,7 +152,7 @@ static void bwd_arguments(Pair *p, Value **cot, Value **saved, Value **map, Valu
             arg = p->fwd->arg[i];
             break;
         }
-        map[arg->id] = argument_like(bwd, arg);
+        map[arg->id] = func_arg_given(bwd, arg);
     }
 }
 

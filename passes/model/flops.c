@@ -31,22 +31,13 @@ double op_flops(const Op *op) {
     return products && op_dims(op, &d) ? op_flops_of(op, &d) : 0;
 }
 
-/* Of one run of functions, callees before callers. */
-typedef struct Counted {
-    Func **f;
-    double *flops;
-} Counted;
-
-static double flops_of_function(const Counted *c, int n) {
-    double sum = 0;
-    for (const Op *op = c->f[n]->first; op; op = op->next) {
-        sum += op_flops(op);
-        if (!op_is_call(op)) continue;
-        int callee = 0;
-        while (c->f[callee] != op_func(op)) callee++;
-        sum += (double)call_of(op).times * c->flops[callee];
+double func_flops(const Func *f, const double *by_nth) {
+    double flops = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        const Func *callee = op_callee(op);
+        flops += callee ? (double)call_of(op).times * by_nth[callee->nth] : op_flops(op);
     }
-    return sum;
+    return flops;
 }
 
 void remake_nothing(Module *m) {
@@ -61,14 +52,13 @@ double model_flops(Module *m) {
     if (m->level == LEVEL_GLOBAL) passes_run(m, "simplify,autodiff,simplify", &o);
     check(m->level == LEVEL_DIFFED);
     Arena *mem = arena_new();
-    Counted c = {.f = module_order(mem, m)};
+    Func **order = module_order(mem, m);
     int n = 0;
-    while (c.f[n]) n++;
-    c.flops = NEW_ARRAY(mem, double, (size_t)n + 1);
-    double flops = 0;
+    while (order[n]) n++;
+    double *by_nth = NEW_ARRAY(mem, double, (size_t)n + 1), flops = 0;
     for (int i = 0; i < n; i++) {
-        c.flops[i] = flops_of_function(&c, i);
-        if (func_is_gradient(c.f[i])) flops = c.flops[i];
+        by_nth[i] = func_flops(order[i], by_nth);
+        if (func_is_gradient(order[i])) flops = by_nth[i];
     }
     arena_free(mem);
     return flops;

@@ -67,9 +67,7 @@ static const Value *given_once(const Calls *all, const Op *call, int i,
  * is what they gather, before the loop. */
 static bool is_passing(const Calls *all, const Func *f, int i) {
     const Calls *c = &all[f->nth];
-    const Type *t = &f->arg[i]->ty;
-    for (int d = 0; d < t->rank; d++)
-        if (t->split[d]) return false;
+    if (type_axes(&f->arg[i]->ty)) return false;
     for (int k = 0; k < c->n; k++) {
         const Func *entry = NULL;
         Call call = call_of(c->op[k]);
@@ -97,10 +95,8 @@ static Op *rounds(const Func *f, const Value *v) {
 
 static Value *rounded(Op *before, Value *v, DType to) {
     Builder b = build_before(before);
-    Type ty = v->ty;
-    ty.dt = to;
     b.name = v->name;
-    Value *made = build_placed(&b, OP_cast, NULL, ty, v);
+    Value *made = build_cast(&b, v, to);
     made->grad_of = v->grad_of;
     return made;
 }

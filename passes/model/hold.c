@@ -61,11 +61,10 @@ static bool mark_readers(Hold *h, int arg) {
 static void widen_behind(const Hold *h, Op *op) {
     Value *rows = op->out[0];
     Builder b = build_behind(op);
-    Type ty = rows->ty;
+    DType was = rows->ty.dt;
     rows->ty.dt = h->to;
     b.name = rows->name;
-    Value *wide = build_placed(&b, OP_cast, NULL, ty, rows);
-    value_replace_behind(rows, wide);
+    value_replace_behind(rows, build_cast(&b, rows, was));
 }
 
 static void narrow_reader(const Hold *h, Op *op) {

@@ -29,10 +29,8 @@ static bool is_wider(const Value *v, DType to) {
 }
 
 static Value *cast_at(Builder *b, Value *v, DType to) {
-    Type ty = v->ty;
-    ty.dt = to;
     b->name = v->name;
-    return build_placed(b, OP_cast, NULL, ty, v);
+    return build_cast(b, v, to);
 }
 
 static Value *cast_behind(Func *f, Value *v, DType to) {

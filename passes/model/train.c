@@ -235,11 +235,8 @@ static void run_loop(Train *t, int64_t first, int64_t times) {
  * there: all stages sum at once, and none waits for what another one has not hidden. */
 static bool sums_at_end(const Train *t) {
     Axes split = 0;
-    for (int i = 0; i < t->grad->narg; i++) {
-        const Type *ty = &t->grad->arg[i]->ty;
-        for (int d = 0; d < ty->rank && arg_is_batch(t->grad, i); d++)
-            split |= ty->split[d];
-    }
+    for (int i = 0; i < t->grad->narg; i++)
+        if (arg_is_batch(t->grad, i)) split |= type_axes(&t->grad->arg[i]->ty);
     if (t->o->zero_level > 1) split &= (Axes)~zero_axes_of(t->m, t->o);
     return splitting_axes(&t->m->mesh, split) != 0;
 }

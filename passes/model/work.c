@@ -91,21 +91,15 @@ static WorkRow op_work(const Op *op, bool in_model, double runs) {
                      .runs = runs};
 }
 
-static int index_of(Func **order, const Func *f) {
-    int i = 0;
-    while (order[i] && order[i] != f) i++;
-    return i;
-}
-
 double *func_runs(Arena *mem, Func **order, const Func *entry) {
     int n = 0;
     while (order[n]) n++;
     double *runs = NEW_ARRAY(mem, double, (size_t)n + 1);
-    runs[index_of(order, entry)] = 1;
+    runs[entry->nth] = 1;
     for (int i = n - 1; i >= 0; i--)
         for (const Op *op = order[i]->first; op && runs[i] > 0; op = op->next)
             if (op_is_call(op))
-                runs[index_of(order, op_func(op))] += runs[i] * (double)call_of(op).times;
+                runs[op_func(op)->nth] += runs[i] * (double)call_of(op).times;
     return runs;
 }
 

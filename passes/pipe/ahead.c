@@ -43,6 +43,7 @@ static const int *uses_of(Uses *u, Func *f) {
     if (u->mem) arena_free(u->mem);
     u->mem = arena_new();
     u->of = f;
+    func_number(f);
     return u->n = func_uses(u->mem, f);
 }
 
@@ -69,22 +70,19 @@ static bool find_pairs(Ahead *a, int operand) {
 
 /* ---- what forward can have ---- */
 
+/* Is it there before the forward of pair p, or could it be? */
+static bool is_given(const Ahead *a, int p, const int *mark, const Value *v) {
+    return !v->def || v->def->id < a->first[p]->id || mark[v->id] == p + 1;
+}
+
 /* Marks with p + 1, by value id of the caller, what ops between the calls of pair p make that
  * could be made before the first. */
 static void mark_given(const Ahead *a, int p, int *mark) {
     for (const Op *op = a->first[p]->next; op != a->second[p]; op = op->next) {
         bool can = !op_has(op, F_EFFECT | F_CALL | F_COMM);
-        for (int i = 0; i < op->nin && can; i++) {
-            const Value *v = op->in[i];
-            can = !v->def || v->def->id < a->first[p]->id || mark[v->id] == p + 1;
-        }
+        for (int i = 0; i < op->nin; i++) can = can && is_given(a, p, mark, op->in[i]);
         for (int i = 0; i < op->nout && can; i++) mark[op->out[i]->id] = p + 1;
     }
-}
-
-/* Is it there before the forward of pair p, or could it be? */
-static bool is_given(const Ahead *a, int p, const int *mark, const Value *v) {
-    return !v->def || v->def->id < a->first[p]->id || mark[v->id] == p + 1;
 }
 
 static bool all_from_forward(const Ahead *a, int i, int nth) {
@@ -294,9 +292,7 @@ static Value *argument_of_forward(Ahead *a, int i) {
         if (before) make_before(a, p, a->second[p]->in[i]);
         op_add_operand(a->first[p], a->second[p]->in[i]);
     }
-    s->forward = func_arg(a->fwd, arg->name, arg->ty);
-    s->forward->grad_of = arg->grad_of;
-    return s->forward;
+    return s->forward = func_arg_given(a->fwd, arg);
 }
 
 /* Forward's copies of the ops; map: by value id of backward. */
@@ -361,9 +357,7 @@ static void save_results(Ahead *a, Value *const *map, const int *nth) {
             Value *v = op->out[i];
             if (!read_later(a, v)) continue;
             int at = nth[v->id] ? nth[v->id] - 1 : add_result(a, v, map[v->id], -1);
-            Value *arg = func_arg(a->bwd, v->name, v->ty);
-            arg->grad_of = v->grad_of;
-            func_replace(a->bwd, v, arg);
+            func_replace(a->bwd, v, func_arg_given(a->bwd, v));
             for (int p = 0; p < a->n; p++)
                 op_add_operand(a->second[p], a->first[p]->out[at]);
         }
@@ -377,6 +371,7 @@ static void drop_unread(Ahead *a) {
         func_drop_arg(a->bwd, i);
         for (int p = 0; p < a->n; p++) op_drop_operand(a->second[p], i);
     }
+    func_number(a->caller);
     const int *read = func_uses(a->mem, a->caller);
     for (int r = a->fwd->nret - 1; r >= 0; r--) {
         int uses = 0;

@@ -273,9 +273,7 @@ static Half half_new(Body *b, const char *what, TaskKind task) {
 
 static void add_arg(Body *b, Half *half, const Value *v, int from) {
     half->arg[half->f->narg] = from;
-    Value *arg = func_arg(half->f, v->name, v->ty);
-    arg->grad_of = v->grad_of;
-    b->map[v->id] = arg;
+    b->map[v->id] = func_arg_given(half->f, v);
 }
 
 /* Those arguments of the whole that a half reads, and what it is handed behind the carried

@@ -5,7 +5,7 @@
 Func *layers_model(const Module *m) {
     for (Func *f = m->first; f; f = f->next)
         if (f->role == ROLE_MODEL) return f;
-    fail(EXIT_CONFIG, "module @%s has no model to cut", m->name);
+    fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)", m->name);
 }
 
 int64_t layers_of(const Op *op) {

@@ -192,13 +192,11 @@ static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
 
 static void steps_with(Search *s, int at, Axes axes, Axes pending_at_end) {
     Type t = s->state[at].ty;
-    Axes used = t.pending;
     if ((t.pending & axes) == axes) steps_of_sum(s, at, axes);
-    for (int d = 0; d < t.rank; d++) {
-        used |= t.split[d];
+    for (int d = 0; d < t.rank; d++)
         if (t.split[d] & axes) steps_of_split(s, at, axes, d);
-    }
-    if (!(used & axes)) steps_of_whole(s, at, axes, pending_at_end);
+    if (!((t.pending | type_axes(&t)) & axes))
+        steps_of_whole(s, at, axes, pending_at_end);
 }
 
 static void steps(Search *s, int at, Axes pending_at_end) {
@@ -232,12 +230,6 @@ bool reshard_is_step(const Op *op) {
     return false;
 }
 
-static Axes all_axes(const Type *t) {
-    Axes a = t->pending;
-    for (int d = 0; d < t->rank; d++) a |= t->split[d] & (Axes)~AXES_REVERSED;
-    return a;
-}
-
 static int cheapest(const Search *s) {
     int best = 0;
     for (int i = 1; i < s->n; i++) {
@@ -255,7 +247,7 @@ static int search(Search *s, const Type *start, const Type *goal) {
     s->goal = goal;
     s->goal_bytes = type_part_bytes(s->mesh, goal);
     s->limit = INFINITY;
-    s->axes = all_axes(start) | all_axes(goal);
+    s->axes = type_axes(start) | start->pending | type_axes(goal) | goal->pending;
     find_state(s, start, &slot);
     s->state[s->n++] = (State){.ty = *start, .from = -1};
     *slot = s->n;

@@ -3,15 +3,11 @@
 #include "passes/passes.h"
 
 static void refuse_placement(const Module *m, const Func *f, const Value *v) {
-    bool placed = v->ty.pending != 0;
-    for (int d = 0; d < v->ty.rank; d++) placed |= v->ty.split[d] != 0;
-    if (!placed) return;
-    Text t = text_new(m->mem);
-    type_print(&t, &m->mesh, &v->ty);
+    if (!v->ty.pending && !type_axes(&v->ty)) return;
     fail(EXIT_CONFIG,
          "@%s: %%%s has the placement %s; pass place takes modules without placements: "
          "run seed, shard, reshard, collect and localize instead",
-         f->name, v->name, t.s);
+         f->name, v->name, type_text(m->mem, &m->mesh, &v->ty));
 }
 
 void pass_place(Module *m, const PassOptions *o) {

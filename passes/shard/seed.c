@@ -11,6 +11,7 @@
  * placement from their uses. */
 #include "ir/placement.h"
 #include "passes/passes.h"
+#include "passes/pipe/layers.h"
 
 bool annotation_is_about(const Annotation *a, const char *func, const char *name) {
     const char *slash = strchr(a->pattern, '/');
@@ -18,13 +19,6 @@ bool annotation_is_about(const Annotation *a, const char *func, const char *name
     if (!slash != !func || (slash && !text_matches(func, a->pattern, slash)))
         return false;
     return text_matches(name, value, value + strlen(value));
-}
-
-static Func *model_of(const Module *m) {
-    for (Func *f = m->first; f; f = f->next) {
-        if (f->role == ROLE_MODEL) return f;
-    }
-    fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)", m->name);
 }
 
 static int entries(const char *text) {
@@ -144,7 +138,7 @@ static const char *without_number(const Module *m, const Annotation *a) {
 }
 
 static void refuse_unmatched(const Module *m, const Annotation *a) {
-    Func *f = model_of(m);
+    Func *f = layers_model(m);
     const char **names = NEW_ARRAY(m->mem, const char *, (size_t)f->narg + 1);
     for (int i = 0; i < f->narg; i++) names[i] = f->arg[i]->name;
     const char *near = without_number(m, a);
@@ -241,7 +235,7 @@ static void hand_on(Func *f) {
 /* Parameters and caches without a placement of their own, nor an annotation that leaves
  * them whole. */
 static void place_open(Module *m, const PassOptions *o) {
-    Func *f = model_of(m);
+    Func *f = layers_model(m);
     bool *open = NEW_ARRAY(m->mem, bool, (size_t)f->narg + 1), any = false;
     for (int i = 0; i < f->narg; i++) {
         bool stored = arg_role(f, i) == ARG_param || func_result_over(f, i) >= 0;

@@ -15,6 +15,7 @@ static FuncPlacements *placements_of(Shard *s, Func *f) {
         if (p->f == f) return p;
     }
     FuncPlacements *p = NEW(s->mem, FuncPlacements);
+    func_number(f);
     p->uses = func_uses(s->mem, f);
     p->f = f;
     p->at = NEW_ARRAY(s->mem, Placed, (size_t)f->nvalues + 1);
@@ -135,12 +136,6 @@ static int choose(Shard *s, FuncPlacements *p, Op *op, Over *o, int axis) {
     return NONE;
 }
 
-static Axes all_splits(const Type *t) {
-    Axes a = 0;
-    for (int d = 0; d < t->rank; d++) a |= t->split[d];
-    return a;
-}
-
 /* Several axes on a dimension keep the order that an operand or seed has. */
 static void keep_order(FuncPlacements *p, const Op *op, Over *o) {
     for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
@@ -161,7 +156,7 @@ static void place_result(FuncPlacements *p, Op *op, int i, bool follows,
     bool said = annotated(y) || op->kind == OP_reshard; /* which may say: whole */
     y->ty = said ? y->seed : gives;
     if (!said) trace_result(y, o, i, asked);
-    if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
+    if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~type_axes(&y->ty);
     y->ty.open_sum = false;
     y->priority = annotated(y) || follows ? PRIORITY_FOLLOWS : 0;
     /* a parameter in another shape, or rounded, is as hard to move */
@@ -274,15 +269,6 @@ static void *grown(Arena *mem, const void *items, int n, int room, size_t size) 
     return all;
 }
 
-/* By value id, which stays. */
-static void count_uses(Shard *s, FuncPlacements *p) {
-    const Func *f = p->f;
-    p->uses = NEW_ARRAY(s->mem, int, (size_t)f->nvalues + 1);
-    for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) p->uses[op->in[i]->id]++;
-    for (int i = 0; i < f->nret; i++) p->uses[f->ret[i]->id]++;
-}
-
 /* Ids after those that the function has, and room for them. */
 static void take_parts(Shard *s, FuncPlacements *p, Op *first, const Op *end) {
     Func *f = p->f;
@@ -295,7 +281,7 @@ static void take_parts(Shard *s, FuncPlacements *p, Op *first, const Op *end) {
     p->over = grown(s->mem, p->over, ops, f->nops, sizeof *p->over);
     for (Op *op = first; op != end; op = op->next)
         for (int i = 0; i < op->nout; i++) take_seed(s, p, op->out[i]);
-    count_uses(s, p);
+    p->uses = func_uses(s->mem, f);
 }
 
 static bool is_used(const Func *f, const Op *op) {

@@ -36,12 +36,6 @@ Layout ckpt_layout(const CkptTensor *t, const Mesh *mesh) {
     return *t->layout;
 }
 
-static Axes cutting(const Layout *l) {
-    Axes cut = l->flat;
-    for (int d = 0; d < l->whole.rank; d++) cut |= l->whole.split[d];
-    return cut;
-}
-
 int ckpt_stages(const CkptTensor *t, int n) {
     int stages = 1;
     for (int i = 0; i < n; i++)
@@ -57,9 +51,11 @@ bool ckpt_by_rows(const CkptTensor *t, int n) {
 
 bool ckpt_all_whole(const CkptTensor *t, int n) {
     if (ckpt_by_rows(t, n)) return false;
-    for (int i = 0; i < n; i++)
-        if (t[i].layout && mesh_group_size(t[i].layout->mesh, cutting(t[i].layout)) > 1)
+    for (int i = 0; i < n; i++) {
+        const Layout *l = t[i].layout;
+        if (l && mesh_group_size(l->mesh, l->flat | type_axes(&l->whole)) > 1)
             return false;
+    }
     return true;
 }
 
