@@ -172,6 +172,15 @@ bool attrs_equal(const Attr *a, const Attr *b);
 bool attr_equal_but_int(const Attr *a, const Attr *b); /* their whole number aside */
 uint64_t func_hash(Func *f);
 bool funcs_same(Func *a, Func *b);
+/* Functions each of which does something else. */
+typedef struct FuncSet {
+    Arena *mem;
+    Func **f;
+    uint64_t *hash; /* func_hash */
+    int n, f_cap, hash_cap;
+} FuncSet;
+/* The one that does the same as f; else it is f, which is one of them from now on. */
+Func *func_set_take(FuncSet *s, Func *f);
 
 /* memcheck.c: the memory of a planned program: arguments and results of its entry, and the
  * frame. Offsets in bytes from the start of one arena. */

@@ -66,3 +66,13 @@ bool funcs_same(Func *a, Func *b) {
     while (x && y && ops_same(x, y)) x = x->next, y = y->next;
     return !x && !y;
 }
+
+Func *func_set_take(FuncSet *s, Func *f) {
+    uint64_t hash = func_hash(f);
+    for (int i = 0; i < s->n; i++)
+        if (s->hash[i] == hash && funcs_same(s->f[i], f)) return s->f[i];
+    int n = s->n;
+    PUSH(s->mem, s->hash, n, s->hash_cap, hash);
+    PUSH(s->mem, s->f, s->n, s->f_cap, f);
+    return f;
+}

@@ -23,18 +23,6 @@ typedef struct Group {
     Space space; /* of these ops; fuse keeps no blocks */
 } Group;
 
-/* Kernels that were made, of the whole module. */
-typedef struct Kernel {
-    Func *f;
-    uint64_t hash; /* func_hash */
-} Kernel;
-
-typedef struct Kernels {
-    Arena *mem;
-    Kernel *kernel;
-    int n, cap;
-} Kernels;
-
 typedef struct Fuse {
     Module *m;
     Func *f;
@@ -47,7 +35,7 @@ typedef struct Fuse {
     bool *given;       /* by value id: the function returns it */
     Renames renames;   /* results of ops that are in kernels now */
     Value **map;       /* by value id: its value in the kernel that is being made */
-    Kernels *kernels;
+    FuncSet *kernels;  /* that were made, of the whole module */
     int next_id;
     Space fitted; /* of the groups and op that fitted last */
 } Fuse;
@@ -232,16 +220,9 @@ static void drop_func(Module *m, const Func *f) {
 
 /* The kernel, or the one there is that does the same. */
 static Func *kept_kernel(Fuse *fu, Func *k) {
-    Kernels *all = fu->kernels;
-    uint64_t hash = func_hash(k);
-    for (int i = 0; i < all->n; i++) {
-        Func *made = all->kernel[i].f;
-        if (all->kernel[i].hash != hash || !funcs_same(made, k)) continue;
-        drop_func(fu->m, k);
-        return made;
-    }
-    PUSH(all->mem, all->kernel, all->n, all->cap, ((Kernel){k, hash}));
-    return k;
+    Func *kept = func_set_take(fu->kernels, k);
+    if (kept != k) drop_func(fu->m, k);
+    return kept;
 }
 
 /* A group as it becomes a kernel: what it reads, and what others read of it. */
@@ -341,7 +322,7 @@ static void replace_all(Fuse *fu) {
     renames_end(&fu->renames);
 }
 
-static void fuse_func(Module *m, Func *f, Kernels *kernels) {
+static void fuse_func(Module *m, Func *f, FuncSet *kernels) {
     fuse_prepare(f);
     Fuse fu = {.m = m, .f = f, .mem = arena_new(), .kernels = kernels};
     fu.renames = renames_new(fu.mem, f);
@@ -361,18 +342,12 @@ static void fuse_func(Module *m, Func *f, Kernels *kernels) {
     arena_free(fu.mem);
 }
 
-static void know_kernels(Kernels *kernels, const Module *m) {
-    for (Func *f = m->first; f; f = f->next)
-        if (f->role == ROLE_KERNEL)
-            PUSH(kernels->mem, kernels->kernel, kernels->n, kernels->cap,
-                 ((Kernel){f, func_hash(f)}));
-}
-
 void pass_fuse(Module *m, const PassOptions *o) {
     (void)o;
-    Kernels kernels = {.mem = arena_new()};
+    FuncSet kernels = {.mem = arena_new()};
     for (Func *f = m->first; f; f = f->next) refuse_composites(f);
-    know_kernels(&kernels, m);
+    for (Func *f = m->first; f; f = f->next)
+        if (f->role == ROLE_KERNEL) func_set_take(&kernels, f);
     for (Func *f = m->first; f; f = f->next) {
         if (f->role != ROLE_KERNEL) fuse_func(m, f, &kernels);
     }

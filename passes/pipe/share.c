@@ -5,21 +5,11 @@
  * Names of values do not count. Tasks stay as they are: what runs is told by them. */
 #include "passes/passes.h"
 
-typedef struct Shared {
-    Func *f;
-    uint64_t hash; /* func_hash */
-} Shared;
-
-static Func *equal_to(const Shared *list, int n, const Shared *one) {
-    for (int i = 0; i < n; i++)
-        if (list[i].hash == one->hash && funcs_same(list[i].f, one->f)) return list[i].f;
-    return NULL;
-}
-
 static void call_shared(Func *f, Func *const *instead) {
     for (Op *op = f->first; op; op = op->next) {
-        Func *callee = op_is_call(op) ? op_func(op) : NULL;
-        if (callee && instead[callee->nth]) op_set_func(op, instead[callee->nth]);
+        const Func *callee = op_callee(op);
+        if (callee && instead[callee->nth] != callee)
+            op_set_func(op, instead[callee->nth]);
     }
 }
 
@@ -28,17 +18,12 @@ void pass_share(Module *m, const PassOptions *o) {
     (void)o;
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    int n = 0, nlist = 0;
-    while (order[n]) n++;
-    Shared *list = NEW_ARRAY(mem, Shared, (size_t)n + 1);
-    Func **instead = NEW_ARRAY(mem, Func *, (size_t)n + 1);
-    for (int i = 0; i < n; i++) {
+    FuncSet kept = {.mem = mem};
+    Func **instead = module_order(mem, m); /* by number: what is called */
+    for (int i = 0; order[i]; i++) {
         Func *f = order[i];
         call_shared(f, instead);
-        if (f->role != ROLE_FUNC || f->task) continue;
-        Shared one = {f, func_hash(f)};
-        instead[f->nth] = equal_to(list, nlist, &one);
-        if (!instead[f->nth]) list[nlist++] = one;
+        if (f->role == ROLE_FUNC && !f->task) instead[i] = func_set_take(&kept, f);
     }
     module_remove_unused(m);
     arena_free(mem);
