@@ -264,10 +264,20 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
     return end_op(b, op, declared, ndeclared);
 }
 
-Op *build_call(Builder *b, Func *f, int nin, Value **in) {
+Op *build_runs(Builder *b, const Call *c, int nin, Value **in) {
     Op *op = begin_op(b, OP_call, nin, in);
-    op_set_attr(op, &(Attr){.key = "fn", .kind = ATTR_FUNC, .s = f->name, .func = f});
+    op_set_func(op, c->f);
+    if (c->loop) {
+        op_set_int(op, "times", c->times);
+        op_set_int(op, "carry", c->carry);
+        op_set_int(op, "each", c->each);
+        if (c->reverse) op_set_int(op, "reverse", 1);
+    }
     return end_op(b, op, NULL, 0);
+}
+
+Op *build_call(Builder *b, Func *f, int nin, Value **in) {
+    return build_runs(b, &(Call){.f = f}, nin, in);
 }
 
 static int collect_operands(va_list ap, Value **in) {

@@ -398,6 +398,8 @@ Op *build(Builder *b, int kind, const char *attrs, ...);
 Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *out /* or NULL */, int nout);
 Op *build_call(Builder *b, Func *f, int nin, Value **in); /* one run of f */
+/* Runs of c->f, as many and in the way that c says. */
+Op *build_runs(Builder *b, const Call *c, int nin, Value **in);
 #define build1(...) (build(__VA_ARGS__)->out[0])
 Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...);
 /* The same of one operand; the result keeps the placement of `want`. */

@@ -104,13 +104,11 @@ static Op *call_joined(Builder *at, const Call *c, const Joined *j,
                        Value *const *const *in, Value ***out) {
     int n, nth = 0;
     Value **all = operands(at->mem, j, in, &n);
-    char *attrs = bfmt(at, "fn=@%s", j->to->name);
-    if (c->loop)
-        attrs =
-            bfmt(at, "%s; times=%lld; carry=%d; each=%d%s", attrs, (long long)c->times,
-                 c->carry * j->parts, count_operands(j, c->carry, c->carry + c->each),
-                 c->reverse ? "; reverse=1" : "");
-    Op *op = build_list(at, c->op->kind, attrs, n, all, NULL, 0);
+    Call joined = *c;
+    joined.f = j->to;
+    joined.carry *= j->parts;
+    joined.each = count_operands(j, c->carry, c->carry + c->each);
+    Op *op = build_runs(at, &joined, n, all);
     for (int i = 0; i < c->op->nout; i++)
         for (int p = 0; p < j->parts; p++) {
             Value *v = op->out[nth + (j->one[i] ? 0 : p)];

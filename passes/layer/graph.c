@@ -2,6 +2,7 @@
  * what passes make of it, so it is asked of them: before autodiff every name gets a number, as
  * a placement over axes of one rank, and is recognized by it behind autodiff. */
 #include "passes/layer/layer.h"
+#include "passes/pipe/layers.h"
 #include "passes/shard/sums.h"
 
 const char *const layer_part_name[LAYER_PARTS] = {"forward", "backward", "once a step"};
@@ -23,18 +24,6 @@ const char *layer_loops(const Module *m, const Op *loop[2]) {
 }
 
 /* ---- names get numbers ---- */
-
-static Op *loop_of_model(Module *m, Func **model) {
-    for (Func *f = m->first; f; f = f->next) {
-        if (f->role != ROLE_MODEL) continue;
-        for (Op *op = f->first; op; op = op->next)
-            if (op_is_loop(op)) {
-                *model = f;
-                return op;
-            }
-    }
-    return NULL;
-}
 
 static int group_named(LayerGraph *g, const char *func, const char *name,
                        const Type *ty) {
@@ -71,8 +60,9 @@ static void mark_value(LayerGraph *g, const Func *f, Value *v) {
 
 /* Sliced arguments of the model; the carried one and results have names of the function. */
 static void mark_all(LayerGraph *g, Module *m) {
-    Func *model = NULL;
-    Op *loop = loop_of_model(m, &model);
+    const Func *model = layers_model(m);
+    const Op *loop = model->first;
+    while (loop && !op_is_loop(loop)) loop = loop->next;
     if (!loop) fail(EXIT_CONFIG, "module @%s has no loop over layers to split", m->name);
     const Call c = call_of(loop);
     for (int i = 0; i < loop->nin; i++) {

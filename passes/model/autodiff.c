@@ -111,32 +111,33 @@ static Pair *pair_make(Diff *caller, Pair want) {
     Module *m = caller->m;
     Pair *p = NEW(m->mem, Pair);
     *p = want;
-    p->fwd = func_clone(p->f, arena_printf(m->mem, "%s.fwd", p->f->name), ROLE_FUNC);
+    p->fwd =
+        func_clone(p->call.f, arena_printf(m->mem, "%s.fwd", p->call.f->name), ROLE_FUNC);
     Func *w = p->fwd;
-    func_made_of(w, p->f, PART_FORWARD);
-    Value **cot = NEW_ARRAY(m->mem, Value *, (size_t)p->f->nret);
+    func_made_of(w, p->call.f, PART_FORWARD);
+    Value **cot = NEW_ARRAY(m->mem, Value *, (size_t)p->call.f->nret);
     int ncot = 0;
-    for (int i = 0; i < p->f->nret; i++) {
+    for (int i = 0; i < p->call.f->nret; i++) {
         if (!p->cot[i]) continue;
         cot[i] = func_arg(w, "d", w->ret[i]->ty);
         ncot++;
     }
     Diff d = diff_begin(m, w, caller->pairs, caller->o);
-    for (int i = 0; i < p->f->narg; i++) d.active[w->arg[i]->id] = p->wants[i];
+    for (int i = 0; i < p->call.f->narg; i++) d.active[w->arg[i]->id] = p->wants[i];
     mark_active(&d);
     Op *last_forward = w->last; /* sums of gradients are made behind it */
-    for (int i = 0; i < p->f->nret; i++) {
+    for (int i = 0; i < p->call.f->nret; i++) {
         if (cot[i] && d.active[w->ret[i]->id]) grad_add(&d.g, w->ret[i], cot[i]);
     }
-    for (int i = 0; i < p->f->nret; i++) {
+    for (int i = 0; i < p->call.f->nret; i++) {
         if (cot[i]) grad_name(m->mem, cot[i], "d", w->ret[i]);
     }
     int nforward = w->nops; /* a call is replaced by a call, so the count stays */
     diff_body(&d, last_forward);
     Op *last = NULL;
     for (int i = 0; i < nforward; i++) last = last ? last->next : w->first;
-    Value **grads = NEW_ARRAY(m->mem, Value *, (size_t)p->f->narg);
-    for (int i = 0; i < p->f->narg; i++) {
+    Value **grads = NEW_ARRAY(m->mem, Value *, (size_t)p->call.f->narg);
+    for (int i = 0; i < p->call.f->narg; i++) {
         grads[i] = p->wants[i] ? d.grad[w->arg[i]->id] : NULL;
     }
     pair_split(p, last, cot, ncot, grads, caller->o);
@@ -149,27 +150,23 @@ static bool same_flags(const bool *a, const bool *b, int n) {
 }
 
 static Pair *pair_for(Diff *d, Op *op) {
-    const Call c = call_of(op);
-    Pair want = {.f = c.f,
-                 .loop = c.loop,
-                 .carry = c.carry,
-                 .each = c.each,
-                 .remake = made_again_policy(op)};
+    Pair want = {.call = call_of(op), .remake = made_again_policy(op)};
+    const Call *c = &want.call;
     bool *wants = NEW_ARRAY(d->m->mem, bool, (size_t)op->nin);
     bool *cot = NEW_ARRAY(d->m->mem, bool, (size_t)op->nout);
     for (int i = 0; i < op->nin; i++) {
-        wants[i] = pair_carries(&want, i) ? dtype_is_float(op->in[i]->ty.dt)
-                                          : grad_wants(&d->g, op->in[i]);
+        wants[i] = i < c->carry ? dtype_is_float(op->in[i]->ty.dt)
+                                : grad_wants(&d->g, op->in[i]);
     }
     for (int i = 0; i < op->nout; i++) {
-        cot[i] = pair_carries(&want, i) ? dtype_is_float(op->out[i]->ty.dt)
-                                        : d->grad[op->out[i]->id] != NULL;
+        cot[i] = i < c->carry ? dtype_is_float(op->out[i]->ty.dt)
+                              : d->grad[op->out[i]->id] != NULL;
     }
     want.wants = wants;
     want.cot = cot;
     for (Pair *p = *d->pairs; p; p = p->next) {
-        if (p->f == want.f && p->loop == want.loop && p->carry == want.carry &&
-            p->each == want.each && made_again_same(p->remake, want.remake) &&
+        if (p->call.f == c->f && p->call.loop == c->loop && p->call.carry == c->carry &&
+            p->call.each == c->each && made_again_same(p->remake, want.remake) &&
             same_flags(p->wants, wants, op->nin) && same_flags(p->cot, cot, op->nout)) {
             return p;
         }
@@ -177,22 +174,12 @@ static Pair *pair_for(Diff *d, Op *op) {
     return pair_make(d, want);
 }
 
-static const char *call_attrs(Arena *mem, const Call *c) {
-    Text attrs = text_new(mem);
-    text_add(&attrs, "fn=@%s", c->f->name);
-    if (c->loop)
-        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s", (long long)c->times,
-                 c->carry, c->each, c->reverse ? "; reverse=1" : "");
-    return attrs.s;
-}
-
 /* Replaces the call by one of @f.fwd; the first results keep their ids. */
 static Op *call_forward(Diff *d, Op *op, const Pair *p) {
     Builder b = build_before(op);
     Call c = call_of(op);
     c.f = p->fwd;
-    Op *fwd =
-        build_list(&b, op->kind, call_attrs(d->m->mem, &c), op->nin, op->in, NULL, 0);
+    Op *fwd = build_runs(&b, &c, op->nin, op->in);
     for (int i = 0; i < fwd->nout; i++) {
         bool old = i < op->nout;
         fwd->out[i]->id = old ? op->out[i]->id : d->nvalues;
@@ -215,7 +202,7 @@ static Value *operand_for(Diff *d, const Pair *p, const Op *fwd, Input in) {
     case RESULT_INPUT:
         return d->grad[fwd->out[in.i]->id];
     case SAVED_INPUT:
-        return fwd->out[p->f->nret + in.i];
+        return fwd->out[p->call.f->nret + in.i];
     case SLICED_INPUT:
     case SHARED_INPUT:
         break;
@@ -237,8 +224,7 @@ static void diff_call(Diff *d, Op *op) {
         c.carry += kind <= SUM_INPUT;
         c.each += kind > SUM_INPUT && kind <= SLICED_INPUT;
     }
-    const char *attrs = call_attrs(d->m->mem, &c);
-    Op *bwd = build_list(&d->g.b, fwd->kind, attrs, p->ninput, in, NULL, 0);
+    const Op *bwd = build_runs(&d->g.b, &c, p->ninput, in);
     for (int k = 0; k < p->noutput; k++) {
         Value *of = fwd->in[p->output[k]];
         if (grad_wants(&d->g, of)) grad_add(&d->g, of, bwd->out[k]);

@@ -32,16 +32,6 @@ void grad_place(const PassOptions *o, const Func *f, int i, Value *grad) {
         true; /* copies over other axes add theirs at the end of the step */
 }
 
-/* ---- the arguments of f ---- */
-
-static bool is_each(const Pair *p, int arg) {
-    return p->loop && arg >= p->carry && arg < p->carry + p->each;
-}
-
-bool pair_carries(const Pair *p, int arg) {
-    return p->loop && arg < p->carry;
-}
-
 /* ---- what @f.bwd is given and gives back ---- */
 
 /* Is it there when forward, whose ops end with `last_id`, is done? */
@@ -61,12 +51,12 @@ static Value **collect_saved(Pair *p, Op *last, Value **grads, int ncot) {
     p->saved_arg = NEW_ARRAY(mem, int, (size_t)w->narg);
     int last_id = last ? last->id : -1;
     for (Op *op = last ? last->next : w->first;; op = op->next) {
-        int count = op ? op->nin : p->f->narg;
+        int count = op ? op->nin : p->call.f->narg;
         for (int i = 0; i < count; i++) {
             Value *v = op ? op->in[i] : grads[i];
             if (!is_forward(v, last_id, first_cot) || seen[v->id]) continue;
             seen[v->id] = true;
-            if (!v->def && !pair_carries(p, v->nth))
+            if (!v->def && v->nth >= p->call.carry)
                 p->saved_arg[p->nsaved_arg++] = v->nth;
             else
                 saved[n++] = v;
@@ -78,13 +68,13 @@ static Value **collect_saved(Pair *p, Op *last, Value **grads, int ncot) {
 }
 
 static bool is_sum(const Pair *p, int i) {
-    return p->loop && !pair_carries(p, i) && !is_each(p, i);
+    return p->call.loop && i >= p->call.carry + p->call.each;
 }
 
 /* Is there an input of this kind for number i, of a result, an argument, a saved value or
  * a saved argument? */
 static bool has_input(const Pair *p, InputKind kind, int i) {
-    bool carried = p->loop && i < p->carry;
+    bool carried = i < p->call.carry;
     switch (kind) {
     case CARRIED_INPUT:
         return p->cot[i] && carried;
@@ -95,16 +85,16 @@ static bool has_input(const Pair *p, InputKind kind, int i) {
     case SAVED_INPUT:
         return true;
     case SLICED_INPUT:
-        return is_each(p, p->saved_arg[i]);
+        return call_slices(&p->call, p->saved_arg[i]);
     case SHARED_INPUT:
-        return !is_each(p, p->saved_arg[i]);
+        return !call_slices(&p->call, p->saved_arg[i]);
     }
     return false;
 }
 
 /* In the order of a call: carried, of which runs see slices, the same for all runs. */
 static void list_inputs(Arena *mem, Pair *p) {
-    const Func *f = p->f;
+    const Func *f = p->call.f;
     const int most[] = {[CARRIED_INPUT] = f->nret,      [SUM_INPUT] = f->narg,
                         [RESULT_INPUT] = f->nret,       [SAVED_INPUT] = p->nsaved,
                         [SLICED_INPUT] = p->nsaved_arg, [SHARED_INPUT] = p->nsaved_arg};
@@ -119,10 +109,10 @@ static void list_inputs(Arena *mem, Pair *p) {
 
 /* Carried gradients, sums, then those of slices. */
 static void list_outputs(Arena *mem, Pair *p) {
-    p->output = NEW_ARRAY(mem, int, (size_t)p->f->narg);
+    p->output = NEW_ARRAY(mem, int, (size_t)p->call.f->narg);
     for (int group = 0; group < 3; group++) {
-        for (int i = 0; i < p->f->narg; i++) {
-            int mine = pair_carries(p, i) ? 0 : is_sum(p, i) ? 1 : 2;
+        for (int i = 0; i < p->call.f->narg; i++) {
+            int mine = i < p->call.carry ? 0 : is_sum(p, i) ? 1 : 2;
             if (p->wants[i] && mine == group) p->output[p->noutput++] = i;
         }
     }
@@ -137,8 +127,8 @@ static void bwd_arguments(Pair *p, Value **cot, Value **saved, Value **map, Valu
         Value *arg = NULL;
         switch (p->input[k].kind) {
         case SUM_INPUT:
-            acc[i] = func_arg(bwd, "acc", p->f->arg[i]->ty);
-            grad_name(bwd->mod->mem, acc[i], "acc", p->f->arg[i]);
+            acc[i] = func_arg(bwd, "acc", p->call.f->arg[i]->ty);
+            grad_name(bwd->mod->mem, acc[i], "acc", p->call.f->arg[i]);
             continue;
         case CARRIED_INPUT:
         case RESULT_INPUT:
@@ -162,7 +152,7 @@ static void bwd_results(Pair *p, Value **grads, Value **acc) {
         int i = p->output[k];
         Value *v = grads[i] ? grads[i]
                    : acc[i] ? acc[i]
-                            : grad_zeros(&b, &p->f->arg[i]->ty);
+                            : grad_zeros(&b, &p->call.f->arg[i]->ty);
         if (acc[i] && grads[i]) v = build1(&b, OP_add, NULL, acc[i], grads[i], NULL);
         func_ret(p->bwd, v, acc[i] ? acc[i]->nth : -1);
     }
@@ -199,9 +189,9 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
     Func *w = p->fwd;
     const Mesh *m = &w->mod->mesh;
     Axes axes = 0;
-    if (!last->next || !p->remake || !p->loop || !o->remake_axes) return;
+    if (!last->next || !p->remake || !p->call.loop || !o->remake_axes) return;
     check(mesh_axes_parse(m, o->remake_axes, &axes));
-    for (int i = 0; i < p->carry; i++) {
+    for (int i = 0; i < p->call.carry; i++) {
         Value *v = w->arg[i];
         Type part = v->ty;
         if (!read_behind(last, v) || !split_further(m, splitting_axes(m, axes), &part))
@@ -219,12 +209,12 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
 /* What a loop saves comes out of it as a stack of one a run. */
 static void refuse_unstackable(const Pair *p, Value *const *saved) {
     for (int i = 0; i < p->nsaved; i++)
-        if (p->loop && saved[i]->ty.rank == MAX_RANK)
+        if (p->call.loop && saved[i]->ty.rank == MAX_RANK)
             fail(EXIT_CONFIG,
                  "@%s: %%%s of each run of a loop is kept for backward: it may have at "
                  "most "
                  "%d dimensions; reshape it to fewer",
-                 p->f->name, saved[i]->name, MAX_RANK - 1);
+                 p->call.f->name, saved[i]->name, MAX_RANK - 1);
 }
 
 /* In calls of calls everything that is kept goes through all callers. */
@@ -234,18 +224,18 @@ static void refuse_many(const Pair *p) {
         fail(EXIT_CONFIG,
              "@%s: %d values are kept for backward, at most %d can be; call what it "
              "calls in a loop",
-             p->f->name, p->nsaved, MAX_SAVED);
+             p->call.f->name, p->nsaved, MAX_SAVED);
 }
 
 /* What backward makes again, its copies of ops of forward, and what they begin with. */
 static void make_layer_again(Pair *p, Op *last, Value **grads, const PassOptions *o) {
     LayerSeen layer = {.w = p->fwd,
                        .last = last,
-                       .carry = p->loop ? p->carry : 0,
+                       .carry = p->call.carry,
                        .grads = grads,
-                       .ngrads = p->f->narg,
+                       .ngrads = p->call.f->narg,
                        .elementwise = o->remake_elementwise};
-    if (p->loop && o->layer_seen) o->layer_seen(&layer, o->layer_ctx);
+    if (p->call.loop && o->layer_seen) o->layer_seen(&layer, o->layer_ctx);
     make_again(&layer, p->remake);
     keep_in_parts(p, last, o);
 }
@@ -253,10 +243,11 @@ static void make_layer_again(Pair *p, Op *last, Value **grads, const PassOptions
 /* @f.bwd, with nothing in it. */
 static Func *bwd_new(const Pair *p) {
     Module *m = p->fwd->mod;
-    Func *bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);
-    func_made_of(bwd, p->f, PART_BACKWARD);
-    bwd->task = p->f->task ? TASK_BACKWARD : TASK_NONE;
-    bwd->chunk = p->f->chunk;
+    Func *bwd =
+        func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->call.f->name), ROLE_FUNC);
+    func_made_of(bwd, p->call.f, PART_BACKWARD);
+    bwd->task = p->call.f->task ? TASK_BACKWARD : TASK_NONE;
+    bwd->chunk = p->call.f->chunk;
     return bwd;
 }
 
@@ -282,10 +273,10 @@ void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,
     list_outputs(mem, p);
     p->bwd = bwd_new(p);
     Value **map = NEW_ARRAY(mem, Value *, (size_t)w->nvalues);
-    Value **acc = NEW_ARRAY(mem, Value *, (size_t)p->f->narg);
+    Value **acc = NEW_ARRAY(mem, Value *, (size_t)p->call.f->narg);
     bwd_arguments(p, cot, saved, map, acc);
     move_ops(p->bwd, last ? last->next : w->first, map);
-    for (int i = 0; i < p->f->narg; i++) {
+    for (int i = 0; i < p->call.f->narg; i++) {
         if (!grads[i]) continue;
         grads[i] = map[grads[i]->id];
         grad_place(o, w, i, grads[i]);

@@ -18,10 +18,8 @@ typedef struct Input {
     int i;
 } Input;
 
-typedef struct Pair { /* @f.fwd and @f.bwd for one pattern of use */
-    const Func *f;
-    bool loop;
-    int carry, each;
+typedef struct Pair {   /* @f.fwd and @f.bwd for one pattern of use */
+    Call call;          /* of f: the first that uses it so */
     const bool *wants;  /* per argument */
     const bool *cot;    /* per result: does a gradient come in? */
     const char *remake; /* what backward makes again; NULL: views of arguments alone */
@@ -36,7 +34,6 @@ typedef struct Pair { /* @f.fwd and @f.bwd for one pattern of use */
     struct Pair *next;
 } Pair;
 
-bool pair_carries(const Pair *p, int arg); /* does a loop hand it from run to run? */
 /* In p->fwd the ops up to `last` are followed by those of backward, which give `grads` by argument
  * and read the last `ncot` arguments, cot by result. Moves those into p->bwd. */
 void pair_split(Pair *p, Op *last, Value **cot, int ncot, Value **grads,

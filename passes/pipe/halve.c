@@ -94,19 +94,17 @@ static void number_new(Body *b, Op *op) {
 static Op *call_half(Body *b, Op *op, const Halves *to, const Half *half,
                      const Op *first) {
     Builder at = build_before(op);
-    const Call c = call_of(op);
+    Call c = call_of(op);
     int handed = first ? first->nout - to->nhanded : 0;
     Value **in = NEW_ARRAY(b->h->m->mem, Value *, (size_t)half->f->narg + 1);
     for (int i = 0; i < half->f->narg; i++) {
         int from = half->arg[i];
         in[i] = from >= 0 ? op->in[from] : first->out[handed - 1 - from];
     }
-    char *attrs = bfmt(&at, "fn=@%s", half->f->name);
-    if (c.loop)
-        attrs =
-            bfmt(&at, "%s; times=%lld; carry=%d; each=%d%s", attrs, (long long)c.times,
-                 half->carry, half->each, c.reverse ? "; reverse=1" : "");
-    Op *made = build_list(&at, op->kind, attrs, half->f->narg, in, NULL, 0);
+    c.f = half->f;
+    c.carry = half->carry;
+    c.each = half->each;
+    Op *made = build_runs(&at, &c, half->f->narg, in);
     number_new(b, made);
     for (int i = 0; i < op->nout; i++) {
         int k = half->result[i];
