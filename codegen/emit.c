@@ -237,28 +237,22 @@ LLVMValueRef emit_join(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 
 /* Arithmetic. */
 
-LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildNSWAdd(e->b, a, b, "");
-}
+#define OF_TWO(name, instruction)                                                        \
+    LLVMValueRef emit_##name(Emit *e, LLVMValueRef a, LLVMValueRef b) {                  \
+        return LLVMBuild##instruction(e->b, a, b, "");                                   \
+    }
+OF_TWO(add, NSWAdd)
+OF_TWO(sub, NSWSub)
+OF_TWO(mul, NSWMul)
+OF_TWO(div, UDiv)
+OF_TWO(rem, URem)
+OF_TWO(fadd, FAdd)
+OF_TWO(fsub, FSub)
+OF_TWO(fmul, FMul)
+OF_TWO(fdiv, FDiv)
 
 LLVMValueRef emit_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale) {
     return emit_add(e, base, emit_muli(e, i, scale));
-}
-
-LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildNSWSub(e->b, a, b, "");
-}
-
-LLVMValueRef emit_mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildNSWMul(e->b, a, b, "");
-}
-
-LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildUDiv(e->b, a, b, "");
-}
-
-LLVMValueRef emit_rem(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildURem(e->b, a, b, "");
 }
 
 LLVMValueRef emit_imin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -269,48 +263,19 @@ LLVMValueRef emit_imax(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return emit_select(e, emit_icmp(e, LLVMIntSGT, a, b), a, b);
 }
 
-LLVMValueRef emit_addi(Emit *e, LLVMValueRef a, int64_t b) {
-    return emit_add(e, a, emit_i64(e, b));
-}
-
-LLVMValueRef emit_subi(Emit *e, LLVMValueRef a, int64_t b) {
-    return emit_sub(e, a, emit_i64(e, b));
-}
-
-LLVMValueRef emit_muli(Emit *e, LLVMValueRef a, int64_t b) {
-    return emit_mul(e, a, emit_i64(e, b));
-}
-
-LLVMValueRef emit_divi(Emit *e, LLVMValueRef a, int64_t b) {
-    return emit_div(e, a, emit_i64(e, b));
-}
-
-LLVMValueRef emit_remi(Emit *e, LLVMValueRef a, int64_t b) {
-    return emit_rem(e, a, emit_i64(e, b));
-}
-
-LLVMValueRef emit_imini(Emit *e, LLVMValueRef a, int64_t b) {
-    return emit_imin(e, a, emit_i64(e, b));
-}
+#define OF_CONSTANT(name, of_two)                                                        \
+    LLVMValueRef emit_##name(Emit *e, LLVMValueRef a, int64_t b) {                       \
+        return emit_##of_two(e, a, emit_i64(e, b));                                      \
+    }
+OF_CONSTANT(addi, add)
+OF_CONSTANT(subi, sub)
+OF_CONSTANT(muli, mul)
+OF_CONSTANT(divi, div)
+OF_CONSTANT(remi, rem)
+OF_CONSTANT(imini, imin)
 
 LLVMValueRef emit_icmp(Emit *e, LLVMIntPredicate is, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildICmp(e->b, is, a, b, "");
-}
-
-LLVMValueRef emit_fadd(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFAdd(e->b, a, b, "");
-}
-
-LLVMValueRef emit_fsub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFSub(e->b, a, b, "");
-}
-
-LLVMValueRef emit_fmul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFMul(e->b, a, b, "");
-}
-
-LLVMValueRef emit_fdiv(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFDiv(e->b, a, b, "");
 }
 
 LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
@@ -357,21 +322,14 @@ LLVMValueRef emit_value_of(Emit *e, LLVMValueRef bits) {
     return LLVMBuildBitCast(e->b, bits, emit_vec_or_one(e->f32, emit_lanes(bits)), "");
 }
 
-LLVMValueRef emit_and(Emit *e, LLVMValueRef bits, int64_t mask) {
-    return LLVMBuildAnd(e->b, bits, emit_i32_like(e, bits, mask), "");
-}
-
-LLVMValueRef emit_or(Emit *e, LLVMValueRef bits, int64_t mask) {
-    return LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, mask), "");
-}
-
-LLVMValueRef emit_lshr(Emit *e, LLVMValueRef bits, int n) {
-    return LLVMBuildLShr(e->b, bits, emit_i32_like(e, bits, n), "");
-}
-
-LLVMValueRef emit_shl(Emit *e, LLVMValueRef bits, int n) {
-    return LLVMBuildShl(e->b, bits, emit_i32_like(e, bits, n), "");
-}
+#define OF_BITS(name, instruction, type)                                                 \
+    LLVMValueRef emit_##name(Emit *e, LLVMValueRef bits, type n) {                       \
+        return LLVMBuild##instruction(e->b, bits, emit_i32_like(e, bits, n), "");        \
+    }
+OF_BITS(and, And, int64_t)
+OF_BITS(or, Or, int64_t)
+OF_BITS(lshr, LShr, int)
+OF_BITS(shl, Shl, int)
 
 /* Memory. */
 
