@@ -2,7 +2,6 @@
  * (NAME.npy). Each is [samples, dimensions of one sample]; a sample is slice i of each.
  */
 #include "runtime/data/data_reader.h"
-#include "runtime/data/gpt_index.h"
 #include "runtime/store/element.h"
 #include "runtime/store/npy.h"
 #include "runtime/store/safetensors.h"
@@ -98,18 +97,6 @@ static void open_columns(Arena *mem, Data *d, Columns *x) {
     }
 }
 
-static void choose_split(Data *d, Columns *x) {
-    int64_t bound[4] = {0}, all = x->source[0].dim[0];
-    const char *split = d->gpt && d->gpt->split && d->gpt->split[0] ? d->gpt->split : "1";
-    DataSplit which = d->gpt ? d->gpt->which : SPLIT_TRAIN;
-    gpt_split(split, all, bound);
-    x->first = bound[which];
-    d->samples = d->tokens = bound[which + 1] - x->first;
-    if (d->samples < 1)
-        fail(EXIT_DATA, "%s: split \"%s\" leaves no sample for %s; it has %lld in all",
-             d->path, split, data_split_name[which], (long long)all);
-}
-
 static void columns_open(Arena *mem, Data *d) {
     Columns *x = NEW(mem, Columns);
     d->state = x;
@@ -117,7 +104,8 @@ static void columns_open(Arena *mem, Data *d) {
     x->source = NEW_ARRAY(mem, ColumnSource, (size_t)d->ncolumns);
     if (!dir_exists(d->path)) x->file = safetensors_open(mem, d->path, EXIT_DATA);
     open_columns(mem, d, x);
-    choose_split(d, x);
+    x->first = data_take_split(d, x->source[0].dim[0], "sample");
+    d->tokens = d->samples;
 }
 
 /* ---- reading ---- */

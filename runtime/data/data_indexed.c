@@ -230,15 +230,14 @@ static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t
     int64_t offset = at * t->token_bytes;
     int64_t sequence = last_not_above(t->pointers, t->sequences, offset);
     int64_t document = last_not_above(t->doc_index, t->documents, sequence);
-    char where[96], token[32];
-    snprintf(where, sizeof where, "document %lld, offset %lld", (long long)document,
-             (long long)offset);
+    char token[32];
     const unsigned char *p = x->bin.bytes + offset;
     if (t->dtype_code == CODE_F32 || t->dtype_code == CODE_F64)
         snprintf(token, sizeof token, "%g", indexed_number(p, t->dtype_code));
     else
         snprintf(token, sizeof token, "%lld", (long long)token_at(p, t->dtype_code));
-    data_fail_token(d, x->bin_path, where, token);
+    data_fail_token(d, "%s: document %lld, offset %lld: token %s", x->bin_path,
+                    (long long)document, (long long)offset, token);
 }
 
 void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,

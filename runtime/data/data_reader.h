@@ -28,6 +28,9 @@ extern const DataReader data_text, data_indexed, data_tensors, data_gpt, data_we
 /* Which of n items (bytes, documents) in file order the split of d->gpt has: *first up to
  * *end. All of them without a split. */
 void data_part(const Data *d, int64_t n, int64_t *first, int64_t *end);
+/* Those of n samples that it has become the samples of d; returns the first. Fails with EXIT_DATA
+ * where it has none; `what` is what a sample is called. */
+int64_t data_take_split(Data *d, int64_t n, const char *what);
 
 /* Tokens [at, at + n) of the .bin, which has them; checks them against d's vocabulary. */
 void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,
@@ -38,8 +41,8 @@ static inline int64_t data_token_limit(const Data *d) {
     return d->vocab > 0 ? d->vocab : (int64_t)INT32_MAX + 1;
 }
 
-/* The failure for a token outside the vocabulary; `where` says where in the file. */
-_Noreturn void data_fail_token(const Data *d, const char *file, const char *where,
-                               const char *token);
+/* The failure for a token outside the vocabulary: "FILE: where in it: token N". */
+_Noreturn void data_fail_token(const Data *d, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

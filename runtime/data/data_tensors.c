@@ -44,16 +44,6 @@ static void tensors_open(Arena *mem, Data *d) {
     x->token_bytes = dtype_bytes[t->dtype];
 }
 
-static _Noreturn void fail_at_token(const Data *d, int64_t sample, int64_t at,
-                                    int64_t token) {
-    char where[128], text[32];
-    snprintf(where, sizeof where, "tokens[%lld, %lld, %lld]",
-             (long long)(sample / d->batch), (long long)(sample % d->batch),
-             (long long)at);
-    snprintf(text, sizeof text, "%lld", (long long)token);
-    data_fail_token(d, d->path, where, text);
-}
-
 static void tensors_read(const Data *d, int64_t sample, int64_t from, int64_t n,
                          int32_t *out) {
     const TensorSource *x = d->state;
@@ -68,7 +58,11 @@ static void tensors_read(const Data *d, int64_t sample, int64_t from, int64_t n,
             token = narrow;
         else
             memcpy(&token, p, sizeof token);
-        if (token < 0 || token >= limit) fail_at_token(d, sample, from + i, token);
+        if (token < 0 || token >= limit)
+            data_fail_token(d, "%s: tokens[%lld, %lld, %lld]: token %lld", d->path,
+                            (long long)(sample / d->batch),
+                            (long long)(sample % d->batch), (long long)(from + i),
+                            (long long)token);
         out[i] = (int32_t)token;
     }
 }

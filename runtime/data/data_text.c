@@ -215,11 +215,9 @@ static void read_tokens(const Data *d, int64_t at, int64_t n, int32_t *out) {
     int64_t limit = data_token_limit(d);
     memcpy(out, t->tokens + at, (size_t)n * sizeof *out);
     for (int64_t i = 0; i < n; i++) {
-        if (out[i] >= 0 && out[i] < limit) continue;
-        char where[64], token[16];
-        snprintf(where, sizeof where, "token %lld", (long long)(at + i));
-        snprintf(token, sizeof token, "%d", (int)out[i]);
-        data_fail_token(d, d->path, where, token);
+        if (out[i] < 0 || out[i] >= limit)
+            data_fail_token(d, "%s: token %lld: token %d", d->path, (long long)(at + i),
+                            (int)out[i]);
     }
 }
 
@@ -236,11 +234,9 @@ static void text_read(const Data *d, int64_t sample, int64_t from, int64_t n,
         out[i] = t->bytes[at + (uint64_t)i];
         if (out[i] < limit) continue;
         const TextPart *part = part_of(t, at + (uint64_t)i);
-        char where[64], token[16];
-        snprintf(where, sizeof where, "offset %llu",
-                 (unsigned long long)(at + (uint64_t)i - part->begin));
-        snprintf(token, sizeof token, "%d (a byte)", (int)out[i]);
-        data_fail_token(d, part->path, where, token);
+        data_fail_token(d, "%s: offset %llu: token %d (a byte)", part->path,
+                        (unsigned long long)(at + (uint64_t)i - part->begin),
+                        (int)out[i]);
     }
 }
 

@@ -10,7 +10,6 @@
  * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
 #include "base/utf8.h"
 #include "runtime/data/data_reader.h"
-#include "runtime/data/gpt_index.h"
 #include "runtime/data/prepared.h"
 #include "runtime/data/text_read.h"
 #include "runtime/data/text_tokens.h"
@@ -177,15 +176,8 @@ static void webtext_open(Arena *mem, Data *d) {
     Prepared file = cache_of(mem, d, w);
     if (!prepared_read(&file, use_data, d, &w->held)) build(mem, w, d, &file);
     file_unmap(&w->json);
-    const char *split = d->gpt->split && d->gpt->split[0] ? d->gpt->split : "1";
-    int64_t bound[4];
-    gpt_split(split, w->texts, bound);
-    w->first = bound[d->gpt->which];
-    d->samples = bound[d->gpt->which + 1] - w->first;
+    w->first = data_take_split(d, w->texts, "text");
     d->tokens = i64_at(w->begin_at, w->texts);
-    if (d->samples < 1)
-        fail(EXIT_DATA, "%s: split \"%s\" leaves no text for %s; it has %lld in all",
-             d->path, split, data_split_name[d->gpt->which], (long long)w->texts);
 }
 
 static int64_t length_of(const WebText *w, int64_t text) {
@@ -201,13 +193,9 @@ static void webtext_read(const Data *d, int64_t sample, int64_t from, int64_t n,
     for (int64_t i = 0; i < n; i++) {
         int32_t token = (int32_t)w->pad;
         if (from + i < length) memcpy(&token, tokens + 4 * (from + i), sizeof token);
-        if (token < 0 || token >= limit) {
-            char where[64], what[16];
-            snprintf(where, sizeof where, "text %lld, token %lld", (long long)text,
-                     (long long)(from + i));
-            snprintf(what, sizeof what, "%d", token);
-            data_fail_token(d, d->path, where, what);
-        }
+        if (token < 0 || token >= limit)
+            data_fail_token(d, "%s: text %lld, token %lld: token %d", d->path,
+                            (long long)text, (long long)(from + i), token);
         out[i] = token;
     }
 }
