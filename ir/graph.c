@@ -109,6 +109,12 @@ Func **module_order(Arena *mem, const Module *m) {
     return order;
 }
 
+int order_length(Func *const *order) {
+    int n = 0;
+    while (order[n]) n++;
+    return n;
+}
+
 bool func_is_entry(const Func *f) {
     return f->role == ROLE_MODEL || f->role == ROLE_STEP;
 }
@@ -147,8 +153,7 @@ void func_remove_dead(Func *f) {
 void module_remove_unused(Module *m) {
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     bool *used = NEW_ARRAY(mem, bool, (size_t)n + 1);
     bool entries = false;
     for (int i = 0; i < n; i++) entries |= func_is_entry(order[i]);

@@ -445,6 +445,7 @@ void func_number(Func *f); /* dense ids for values and ops */
 /* Callees before callers; fails on recursion and on calls nested deeper than
  * MAX_CALL_DEPTH. Returns an array ended by NULL. */
 Func **module_order(Arena *mem, const Module *m);
+int order_length(Func *const *order);          /* of such an array */
 int value_uses(const Func *f, const Value *v); /* ops and results that read v */
 /* In whose buffer v is, over any number of views. */
 const Value *value_viewed(const Value *v);

@@ -12,10 +12,6 @@ Over over_none(const Op *op) {
     return o;
 }
 
-static const Type *term_type(const Op *op, const Over *o, int term) {
-    return term < o->d.nin ? &op->in[term]->ty : &op->out[term - o->d.nin]->ty;
-}
-
 int over_leader(const Dims *d, int id) {
     for (int k = 0; k < d->n; k++) {
         if (d->tied[k] == id) return k;
@@ -122,7 +118,7 @@ bool over_fits(const Op *op, const Over *o, int id, Axes axes) {
     int n = mesh_group_size(mesh_of(op), axes);
     if (o->d.whole[id] || (o->d.most[id] && n > o->d.most[id])) return false;
     for (int term = 0; term < o->d.nin + o->d.nout; term++) {
-        const Type *t = term_type(op, o, term);
+        const Type *t = &op_term(op, term)->ty;
         for (int k = 0; k < o->d.rank[term]; k++) {
             if (o->d.term[term][k] == id && t->dim[k] % n) return false;
         }

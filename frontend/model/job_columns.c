@@ -74,8 +74,7 @@ static Ranges ranges_of(Arena *mem, const Func *f, const Ranges *of) {
 /* Of the model's arguments, through the functions that it calls, which come first. */
 static const IntRange *model_ranges(Arena *mem, const Func *model) {
     Func **order = module_order(mem, model->mod);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     Ranges *of = NEW_ARRAY(mem, Ranges, (size_t)n);
     for (int i = 0; i < n; i++) of[i] = ranges_of(mem, order[i], of);
     return of[model->nth].asked;

@@ -165,8 +165,7 @@ static void begin(Sweep *s, const Func *model) {
 
 const SampleFlow *sample_flow(Arena *mem, Func *model) {
     Func **order = module_order(mem, model->mod);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     Sweep s = {.of = NEW_ARRAY(mem, SampleFlow *, (size_t)n), .changed = true};
     for (int k = 0; k < n; k++) {
         func_number(order[k]);

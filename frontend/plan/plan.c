@@ -50,8 +50,7 @@ static FuncRuns *find_func(Walk *w, const Func *f) {
 
 static void list_functions(Walk *w, const Module *m) {
     Func **order = module_order(w->mem, m);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     int models = 0; /* that pass inline made parts of their callers */
     for (int i = 0; i < n; i++) models = MAX(models, models_in(order[i]));
     w->func = NEW_ARRAY(w->mem, FuncRuns, (size_t)n + (size_t)models + 1);

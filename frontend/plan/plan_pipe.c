@@ -6,8 +6,7 @@
 
 void plan_read_task_flops(Arena *mem, const Module *m, double (*flops)[TASK_KINDS]) {
     Func **order = module_order(mem, m);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     double *by_nth = NEW_ARRAY(mem, double, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
         const Func *f = order[i];

@@ -67,7 +67,7 @@ void vjp_embed(Grad *g, Op *op, Value *dy) {
     if (!g->wants(g, op->in[0])) return;
     const char *attrs = op_int(op, "partial", 0) ? "partial=1" : NULL;
     Type sum = op->in[0]->ty;
-    if (sum.dt == DT_BF16 || sum.dt == DT_F16) sum.dt = DT_F32;
+    sum.dt = dtype_sum(sum.dt);
     Value *rows = build_as(&g->b, OP_embed_grad, attrs, sum, op->in[1],
                            build_cast(&g->b, dy, sum.dt), NULL);
     g->add(g, op->in[0], build_cast(&g->b, rows, op->in[0]->ty.dt));

@@ -227,8 +227,7 @@ void local_max(Local *l) {
     char *attrs = bfmt(&b, "axis=\"%s\"; of=\"max\"",
                        mesh_axes_text(b.mem, &l->op->fn->mod->mesh, axes));
     Op *all = build(&b, OP_all_reduce, attrs, part, NULL);
-    func_replace(l->op->fn, part, all->out[0]);
-    all->in[0] = part;
+    value_replace_behind(part, all->out[0]);
 }
 
 void ref_fill(const Ref *r) {

@@ -207,9 +207,8 @@ static Value **go_round(const Ring *r, const char *name, Value **in, int all, in
     for (int i = 0; i < carry; i++) func_ret(step, run->out[i], -1);
     run = build_call(&b, block, all, in);
     for (int i = 0; i < all; i++) a[i] = i < carry ? run->out[i] : in[i];
-    char *rounds = bfmt(&b, "fn=@%s; times=%lld; carry=%d; each=0", step->name,
-                        (long long)r->n - 1, carry);
-    return build_list(&b, OP_call, rounds, all, a, NULL, 0)->out;
+    const Call rounds = {.f = step, .loop = true, .carry = carry, .times = r->n - 1};
+    return build_runs(&b, &rounds, all, a)->out;
 }
 
 static void replace(Builder *b, Op *op, int i, Value *v) {

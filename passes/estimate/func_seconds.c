@@ -10,8 +10,7 @@ bool op_in_model(const Op *op, const bool *model_funcs) {
 }
 
 bool *model_funcs(Arena *mem, Func **order) {
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     bool *in = NEW_ARRAY(mem, bool, (size_t)n + 1);
     for (int i = n - 1; i >= 0; i--) {
         const Func *f = order[i];
@@ -33,7 +32,7 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
     Func **order = module_order(mem, m);
     FuncSizes s = {0};
     Arena *own = arena_new();
-    while (order[s.n]) s.n++;
+    s.n = order_length(order);
     s.func = NEW_ARRAY(mem, OpSizes, (size_t)s.n + 1);
     s.in_model = model_funcs(mem, order);
     s.row = NEW_ARRAY(mem, int *, (size_t)s.n + 1);

@@ -185,18 +185,12 @@ static void replace_results(Loop *l) {
     }
 }
 
-/* Ops that stand among those of the group and need them: now behind the call, and what is left
- * of the group is dead. */
-static void move_dependents(Loop *l, Op **op, int n) {
-    for (int i = 0; i < n; i++) op_move(&l->b, op[i]);
-    func_remove_dead(l->g->f);
-}
-
 /* ---- the module ---- */
 
 static Op *make_loop(TileGroup *g) {
     Loop l = {.g = g};
     l.map = NEW_ARRAY(g->mem, Value *, (size_t)g->f->nvalues + 1);
+    /* ops that stand among those of the group and need them */
     Op **behind = NEW_ARRAY(g->mem, Op *, (size_t)g->f->nops + 1);
     int nbehind = 0;
     for (Op *op = g->f->first; op != g->last; op = op->next)
@@ -206,7 +200,8 @@ static Op *make_loop(TileGroup *g) {
     l.b = build_behind(g->last);
     make_call(&l);
     replace_results(&l);
-    move_dependents(&l, behind, nbehind);
+    for (int i = 0; i < nbehind; i++) op_move(&l.b, behind[i]);
+    func_remove_dead(g->f); /* what is left of the group */
     return l.call;
 }
 

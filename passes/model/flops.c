@@ -53,8 +53,7 @@ double model_flops(Module *m) {
     check(m->level == LEVEL_DIFFED);
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     double *by_nth = NEW_ARRAY(mem, double, (size_t)n + 1), flops = 0;
     for (int i = 0; i < n; i++) {
         by_nth[i] = func_flops(order[i], by_nth);

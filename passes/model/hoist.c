@@ -18,8 +18,7 @@ typedef struct Calls { /* of one function */
 
 /* By Func.nth, of those in `order` (module_order). */
 static Calls *list_calls(Arena *mem, Func **order) {
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     Calls *of = NEW_ARRAY(mem, Calls, (size_t)n + 1);
     for (int i = 0; i < n; i++)
         for (Op *op = order[i]->first; op; op = op->next) {

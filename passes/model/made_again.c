@@ -165,23 +165,19 @@ static void choose(Remake *r, Value **grads, int ngrads) {
     }
 }
 
-/* In the order of forward, before backward. now: by value id, what was made again. */
-static void make(const Remake *r, Arena *mem, Value **now) {
+/* In the order of forward, before backward, which reads what was made again. */
+static void make(const Remake *r, const Renames *made) {
     Op *first = r->last->next;
     Builder b = build_before(first);
     for (const Op *op = r->w->first;; op = op->next) {
         if (r->again[op->id]) {
-            Value **in = NEW_ARRAY(mem, Value *, (size_t)op->nin + 1);
-            for (int i = 0; i < op->nin; i++)
-                in[i] = now[op->in[i]->id] ? now[op->in[i]->id] : op->in[i];
-            Op *copy = op_again(&b, op, in);
-            for (int i = 0; i < op->nout; i++) now[op->out[i]->id] = copy->out[i];
+            Op *copy = op_again(&b, op, op->in);
+            renames_reach(made, copy);
+            for (int i = 0; i < op->nout; i++) made->now[op->out[i]->id] = copy->out[i];
         }
         if (op == r->last) break;
     }
-    for (Op *op = first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (now[op->in[i]->id]) op->in[i] = now[op->in[i]->id];
+    for (Op *op = first; op; op = op->next) renames_reach(made, op);
 }
 
 static Remake remake_of(Arena *mem, const LayerSeen *l, const char *policy) {
@@ -205,7 +201,7 @@ void make_again(const LayerSeen *l, const char *policy) {
     Arena *mem = arena_new();
     Remake r = remake_of(mem, l, policy);
     Value **now = NEW_ARRAY(mem, Value *, (size_t)l->w->nvalues + 1);
-    if (l->last->next) make(&r, mem, now);
+    if (l->last->next) make(&r, &(Renames){l->w, now});
     for (int i = 0; i < l->ngrads; i++)
         if (l->grads[i] && now[l->grads[i]->id]) l->grads[i] = now[l->grads[i]->id];
     arena_free(mem);

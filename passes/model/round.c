@@ -79,8 +79,7 @@ void pass_round(Module *m, const PassOptions *o) {
     if (!o->round_gradients || dtype_bytes[o->narrow] >= dtype_bytes[DT_F32]) return;
     Arena *mem = arena_new();
     Round r = {.order = module_order(mem, m), .to = o->narrow};
-    int n = 0;
-    while (r.order[n]) n++;
+    int n = order_length(r.order);
     r.wanted = NEW_ARRAY(mem, bool *, (size_t)n + 1);
     while (n--) { /* callers before callees */
         Func *f = r.order[n];

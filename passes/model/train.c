@@ -225,9 +225,9 @@ static void run_loop(Train *t, int64_t first, int64_t times) {
             each += pass == 0;
         }
     }
-    char *attrs = bfmt(&t->b, "fn=@%s; times=%lld; carry=%d; each=%d", micro->name,
-                       (long long)times, t->nparam + 1, each);
-    Op *run = build_list(&t->b, OP_call, attrs, n, in, NULL, 0);
+    const Call runs = {
+        .f = micro, .loop = true, .carry = t->nparam + 1, .each = each, .times = times};
+    const Op *run = build_runs(&t->b, &runs, n, in);
     for (int k = 0; k <= t->nparam; k++) t->sum[k] = run->out[k];
 }
 

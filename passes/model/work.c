@@ -92,8 +92,7 @@ static WorkRow op_work(const Op *op, bool in_model, double runs) {
 }
 
 double *func_runs(Arena *mem, Func **order, const Func *entry) {
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     double *runs = NEW_ARRAY(mem, double, (size_t)n + 1);
     runs[entry->nth] = 1;
     for (int i = n - 1; i >= 0; i--)

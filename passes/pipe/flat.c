@@ -13,8 +13,7 @@ static size_t task_index(const Flat *p, Task t) {
 
 static void find_leads(Flat *p) {
     Func **order = module_order(p->mem, p->m);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     p->leads = NEW_ARRAY(p->mem, bool, (size_t)n + 1);
     for (int i = 0; i < n; i++)
         for (const Op *op = order[i]->first; op; op = op->next) {

@@ -256,7 +256,6 @@ void pass_seed(Module *m, const PassOptions *o) {
             if (o->annotation[i].derived == derived) place(m, o, i);
     place_open(m, o);
     Func **order = module_order(m->mem, m);
-    int n = 0;
-    while (order[n]) n++;
+    int n = order_length(order);
     while (n) hand_on(order[--n]);
 }
