@@ -69,20 +69,25 @@ void kernel_numbers(Kernel *k) {
     }
 }
 
+/* Op number nth on the operands, and at the elements, that c has. */
+static LLVMValueRef map_op(const Kernel *k, int nth, MapContext c) {
+    const Op *op = c.op = k->s.op[nth];
+    c.e = k->e;
+    c.inner = k->s.inner;
+    c.part = k->part[nth];
+    c.base = k->part_base[nth];
+    c.first_row = k->part_first_row[nth];
+    return map_emitter[op->kind] ? map_emitter[op->kind](&c) : c.in[0];
+}
+
 static void compute_row(Kernel *k, int nth) {
     const Op *op = k->s.op[nth];
     LLVMValueRef in[MAX_TERMS];
     for (int i = 0; i < op->nin; i++) in[i] = row_number(k, op->in[i]);
-    MapContext c = {.e = k->e,
-                    .op = op,
-                    .in = in,
-                    .inner = k->s.inner,
-                    .part = k->part[nth],
-                    .base = k->part_base[nth],
-                    .first_row = k->part_first_row[nth]};
+    MapContext c = {.in = in};
     bool alone = !space_full(&k->s); /* one element is all that the kernel has */
     if (alone) c.element = c.row = emit_i64(k->e, 0);
-    LLVMValueRef out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
+    LLVMValueRef out = map_op(k, nth, c);
     k->number[kernel_index(k, op->out[0])] = rounded(k, op->out[0], out);
 }
 
@@ -243,17 +248,9 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         const Op *op = k->s.op[i];
         LLVMValueRef in[MAX_TERMS], out;
         for (int t = 0; t < op->nin; t++) in[t] = lanes(k, op->in[t], j, mask);
-        MapContext c = {.e = k->e,
-                        .op = op,
-                        .in = in,
-                        .column = columns(k, j),
-                        .element = element,
-                        .row = row,
-                        .inner = k->s.inner,
-                        .part = k->part[i],
-                        .base = k->part_base[i],
-                        .first_row = k->part_first_row[i]};
-        out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
+        const MapContext c = {
+            .in = in, .column = columns(k, j), .element = element, .row = row};
+        out = map_op(k, i, c);
         if (!emit_lanes(out)) out = emit_splat(k->e, out);
         out = rounded(k, op->out[0], out);
         k->vector[kernel_index(k, op->out[0])] = out;
