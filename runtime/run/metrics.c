@@ -90,10 +90,6 @@ int metrics_format(const MetricsRow *r, char *out, size_t size) {
     return n;
 }
 
-static double number_or(const Json *v, const char *key, double otherwise) {
-    return json_get_f64(v, key, otherwise);
-}
-
 /* A null number, followed by its name. */
 static double named_number(const Json *v, const char *key) {
     char name_key[32];
@@ -102,7 +98,7 @@ static double named_number(const Json *v, const char *key) {
     double named = !strcmp(name, "inf")    ? INFINITY
                    : !strcmp(name, "-inf") ? -INFINITY
                                            : NAN;
-    return number_or(v, key, named);
+    return json_get_f64(v, key, named);
 }
 
 static MetricsRow row_of(const Json *v) {
@@ -110,16 +106,16 @@ static MetricsRow row_of(const Json *v) {
     json_need(v, "loss");
     row.loss = named_number(v, "loss");
     row.grad_norm = named_number(v, "grad_norm");
-    row.loss_scale = number_or(v, "loss_scale", 0);
+    row.loss_scale = json_get_f64(v, "loss_scale", 0);
     row.skipped = json_get_bool(v, "skipped", false);
-    row.lr = number_or(v, "lr", NAN);
+    row.lr = json_get_f64(v, "lr", NAN);
     row.of_samples = json_get(v, "samples") != NULL;
     const MetricsUnit *unit = &units[row.of_samples];
     row.tokens = json_get_i64(v, unit->count, 0, INT64_MAX, 0);
-    row.seconds = number_or(v, "seconds", NAN);
-    row.communication_seconds = number_or(v, "communication_seconds", 0);
-    row.tokens_per_second = number_or(v, unit->rate, NAN);
-    row.mfu = number_or(v, "mfu", -1);
+    row.seconds = json_get_f64(v, "seconds", NAN);
+    row.communication_seconds = json_get_f64(v, "communication_seconds", 0);
+    row.tokens_per_second = json_get_f64(v, unit->rate, NAN);
+    row.mfu = json_get_f64(v, "mfu", -1);
     return row;
 }
 
@@ -188,7 +184,8 @@ static int64_t cut_step(void *context, const Json *line) {
 }
 
 /* Takes out what a run that goes on writes again or cannot use. */
-static void file_cut(Metrics *m, Arena *mem) {
+static void file_cut(Metrics *m) {
+    Arena *mem = arena_scratch();
     Cut cut = {.m = m};
     StepLines l = step_lines_read(mem, m->path, m->resumed_step, cut_step, &cut);
     if (cut.last) note_gap(&m->gaps, cut.last, m->resumed_step + 1);
@@ -200,17 +197,6 @@ static void file_cut(Metrics *m, Arena *mem) {
     int error = step_lines_cut(&l);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", m->path, strerror(error));
     step_lines_close(&l);
-}
-
-static void file_cut_apart(Metrics *m) {
-    Arena *mem = arena_new();
-    Catch c;
-    if (!CATCH(c)) {
-        arena_free(mem);
-        fail(c.code, "%s", catch_text(&c));
-    }
-    file_cut(m, mem);
-    catch_end(&c);
     arena_free(mem);
 }
 
@@ -251,7 +237,7 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     m->columns = -1;
     if (!path) return m;
     m->path = arena_strdup(mem, path);
-    if (file_exists(path)) file_cut_apart(m);
+    if (file_exists(path)) file_cut(m);
     if (!file_open(m)) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
     return m;
 }
