@@ -451,10 +451,9 @@ int value_uses(const Func *f, const Value *v); /* ops and results that read v */
 const Value *value_viewed(const Value *v);
 /* The op that reads v, if nothing else does; NULL. */
 Op *value_only_reader(const Func *f, const Value *v);
-int *func_uses(Arena *mem,
-               const Func *f); /* value_uses by value id, of one with numbers */
-/* By value id the ops of a function with numbers that read it, in order, each list ended by NULL. One
- * that reads it twice is there twice. */
+/* By value id, of a function with numbers: value_uses; and the ops that read it, in order, each list
+ * ended by NULL. One that reads it twice is there twice. */
+int *func_uses(Arena *mem, const Func *f);
 Op ***func_readers(Arena *mem, const Func *f);
 int func_result(const Func *f, const Value *v); /* the first result that it is; -1 */
 int func_calls(const Module *m, const Func *f); /* of it in the module */
