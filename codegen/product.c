@@ -138,7 +138,7 @@ static bool rule_is_own(const ProductShape *s, int vl) {
     ProductCode code;
     if (!pairs_make(s, NULL, &code)) return false;
     const PairsMatmul *p = &code.own.pairs;
-    bool along_k = p->a_k == 1 && p->b_k == 1;
+    bool along_k = p->a_k == 1 && p->b_k == 1 && p->n >= vl;
     return (vl < 16 || s->tiles || along_k) &&
            (double)p->m * (double)p->n * (double)p->k >= OWN_LEAST;
 }

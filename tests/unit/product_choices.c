@@ -7,6 +7,8 @@
 #include "codegen/product_trial.h"
 #include "ranks.h"
 #include "runtime/core/rt.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Two products of f32 with a bias, and one whose factor lies across. */
 static const char text[] =
@@ -219,17 +221,30 @@ TEST(a_text_that_asks_for_generated_code) {
     expect_interpreted(p);
 }
 
-/* oneDNN's gemm makes its code when it first runs, which takes a hundred times as long. */
+/* Does no form take many times as long as the rule's? In a process of its own, as oneDNN's gemm makes
+ * its code when a process first runs it, which takes a hundred times as long as this product. */
+static bool forms_are_alike(void) {
+    pid_t child = fork();
+    if (!child) {
+        Target *target = target_open(NULL);
+        ProductShape s = shape_of(DT_F32, 1024, target_has_tiles(target), "b");
+        ProductTime time[PRODUCT_FORMS + 1];
+        int n;
+        rt_set_threads(1);
+        bool ok = product_times(target, &s, clock_seconds() + 60, time, &n) && n > 3;
+        for (int i = 1; ok && i < n; i++) ok = time[i].seconds < 25 * time[0].seconds;
+        _exit(!ok);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* Other programs may disturb some of the tries. */
 TEST(the_first_run_of_a_form_does_not_count) {
-    Target *target = target_open(NULL);
-    ProductShape s = shape_of(DT_F32, 1024, target_has_tiles(target), "b");
-    ProductTime time[PRODUCT_FORMS + 1];
-    int n;
-    rt_set_threads(1);
-    EXPECT(product_times(target, &s, clock_seconds() + 60, time, &n));
-    EXPECT(n > 3);
-    for (int i = 1; i < n; i++) EXPECT(time[i].seconds < 25 * time[0].seconds);
-    target_close(target);
+    bool ok = false;
+    for (int i = 0; i < 8 && !ok; i++) ok = forms_are_alike();
+    EXPECT(ok);
 }
 
 TEST(an_unknown_form_in_a_module_is_refused) {
