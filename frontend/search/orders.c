@@ -12,9 +12,9 @@ typedef struct LinkRate {
     LinkLevel level;
 } LinkRate;
 
-enum { MOST_AXES = 4, MOST_SETS = (1 << MOST_AXES) + 2 };
+enum { MOST_AXES = 4, MOST_WIRES = (2 << MOST_AXES) + 4 };
 typedef struct Wires { /* of an order */
-    LinkRate of[MOST_SETS];
+    LinkRate of[MOST_WIRES];
     int n, layers; /* the first of them are within replicas */
 } Wires;
 
@@ -44,20 +44,29 @@ static void add_wire(const Machine *m, Wires *w, const GroupShape *g, double rat
     w->of[w->n++] = (LinkRate){m->link[g->level].start_seconds, rate, g->level};
 }
 
-/* The slowest messages between stages, and how many stages have some of that level. */
+/* Both ways that its messages may go: round a ring, and from each to each. */
+static void add_group(const Machine *m, Wires *w, const GroupShape *g) {
+    if (g->members <= 1) return;
+    add_wire(m, w, g, ring_rate(m, g));
+    add_wire(m, w, g, pairs_rate(m, g));
+}
+
+/* The slowest messages between stages, all of them together, and how many cross hosts. */
 static void add_hops(const Machine *m, Wires *w, const Mesh *mesh, int stages) {
     enum { BYTES = 1000000000 };
-    GroupShape slowest = choice_hop(m, mesh, stages, 0);
-    int n = 1;
-    for (int k = 1; k < stages; k++) {
+    GroupShape slowest = {0};
+    double most = 0, sum = 0;
+    int crossing = 0;
+    for (int k = 0; k < stages; k++) {
         GroupShape g = choice_hop(m, mesh, stages, k);
-        if (g.level > slowest.level) n = 0;
-        n += g.level >= slowest.level;
-        if (message_seconds(m, &g, BYTES) > message_seconds(m, &slowest, BYTES))
-            slowest = g;
+        double seconds = message_seconds(m, &g, BYTES);
+        if (seconds > most) slowest = g, most = seconds;
+        sum += seconds;
+        crossing += g.level == LINK_NETWORK;
     }
-    add_wire(m, w, &slowest, 1 / message_seconds(m, &slowest, BYTES));
-    w->of[w->n++] = (LinkRate){.start = n, .level = slowest.level};
+    add_wire(m, w, &slowest, 1 / most);
+    add_wire(m, w, &slowest, 1 / sum);
+    w->of[w->n++] = (LinkRate){.start = crossing, .level = slowest.level};
 }
 
 /* Of the sets of axes within a replica, of all that have the same parameters, of stages. */
@@ -66,11 +75,11 @@ static Wires wires_of(const Machine *m, const Choice *c) {
     Mesh mesh = choice_mesh(c);
     for (int axes = 2; axes < 1 << mesh.naxes; axes += 2) {
         GroupShape g = group_shape(m, &mesh, (Axes)axes, c->pp);
-        if (g.members > 1) add_wire(m, &w, &g, ring_rate(m, &g));
+        add_group(m, &w, &g);
     }
     w.layers = w.n;
     GroupShape g = group_shape(m, &mesh, choice_replicas(&mesh), c->pp);
-    if (g.members > 1) add_wire(m, &w, &g, ring_rate(m, &g));
+    add_group(m, &w, &g);
     if (c->pp > 1) add_hops(m, &w, &mesh, c->pp);
     return w;
 }

@@ -211,14 +211,13 @@ static bool is_small(int kind, double sent_bytes, int n) {
 
 /* What each sends to members on other hosts shares the network of its host with what all of the
  * host's ranks send so; in all it is no faster than within a host. */
-static double pairs_seconds(const Machine *m, const GroupShape *g, double sent_bytes) {
+double pairs_rate(const Machine *m, const GroupShape *g) {
     const Link *net = &m->link[LINK_NETWORK];
-    double within = sent_bytes / m->link[LINK_HOST].bytes_per_second;
+    double within = m->link[LINK_HOST].bytes_per_second;
     if (g->level == LINK_HOST) return within;
-    double away = sent_bytes * (g->members - g->on_host) / (g->members - 1);
     double rate = net->bytes_per_second / g->host_ranks;
     if (net->rank_bytes_per_second > 0) rate = MIN(rate, net->rank_bytes_per_second);
-    return MAX(within, away / rate);
+    return MIN(within, rate * (g->members - 1) / (g->members - g->on_host));
 }
 
 double collective_seconds(const Machine *m, const GroupShape *g, int kind,
@@ -228,9 +227,8 @@ double collective_seconds(const Machine *m, const GroupShape *g, int kind,
     if (c) return curve_at(&c->seconds, sent_bytes);
     double steps = rounds(kind, g->members);
     if (is_small(kind, sent_bytes, g->members)) steps = ceil(log2(g->members));
-    double seconds = message_in_ring(kind) ? sent_bytes / ring_rate(m, g)
-                                           : pairs_seconds(m, g, sent_bytes);
-    return steps * m->link[g->level].start_seconds + seconds;
+    double rate = message_in_ring(kind) ? ring_rate(m, g) : pairs_rate(m, g);
+    return steps * m->link[g->level].start_seconds + sent_bytes / rate;
 }
 
 double message_seconds(const Machine *m, const GroupShape *g, double bytes) {

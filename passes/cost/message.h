@@ -23,8 +23,9 @@ GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stag
  * two, and as many share a host's network as its fullest host has. */
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from, int to);
 
-/* Bytes a second of a rank on the slowest part of a ring. */
+/* Bytes a second of a rank on the slowest part of a ring, and where each sends to each. */
 double ring_rate(const Machine *m, const GroupShape *g);
+double pairs_rate(const Machine *m, const GroupShape *g);
 
 /* What a machine has its collectives of this kind send for numbers of that type, by the bytes that
  * they are: those that add up floats may sum in another width. */
