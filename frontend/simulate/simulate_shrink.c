@@ -95,8 +95,8 @@ static void shrink_heads(ModelSpec *s, const ModelSpec *was, const Strategy *t,
 }
 
 /* As large as they were in comparison, up to a product that changes no sizes. Each layer makes more of
- * what is rounded before it: those of more layers are smaller by the root of their number, so that all
- * together add as much as the least do. */
+ * what is rounded before it: those of more layers than the least are smaller by the root of their
+ * proportion, so that all together add as much (with them an untied head, which has theirs). */
 static void shrink_std(ModelSpec *s, const ModelSpec *was) {
     double *std[] = {&s->embedding_std, &s->position_std, &s->block_std, &s->output_std};
     double most = 1 / sqrt((double)s->hidden);
