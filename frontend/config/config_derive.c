@@ -222,7 +222,7 @@ static void derive_seed(Config *cfg) {
     const YamlNode *type = cfg->state->settings[key_find(LOADER "type")].value;
     if (seed->value) return;
     cfg->train_dataset_data_loader_seed = cfg->train_dataset_seed;
-    if (config_given(cfg, "train_dataset.seed") || !type ||
+    if (config_by_flag(cfg, "train_dataset.seed") || !type ||
         strcmp(type->text, "BlendedMegatronDatasetDataLoader") != 0)
         return;
     cfg->train_dataset_data_loader_seed = 1234;

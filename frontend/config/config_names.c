@@ -22,7 +22,6 @@ static const char *const names[][MOST_NAMES] = {
 #define MODEL   "model.model_config."
 #define LOADER  "train_dataset.data_loader."
 #define WRAPPER "runner_wrapper."
-#define LOAD    "resume_or_finetune_checkpoint"
 #define PC      "parallel_config."
 #define LIST    PC "num_layer_list"
 #define FIRST   PC "num_layers_in_first_pipeline_stage"
@@ -37,8 +36,6 @@ static const struct {
     {"optimizer.betas", "optimizer.beta1"},
     {"optimizer.betas", "optimizer.beta2"},
     {"train_dataset.seed", LOADER "seed"},
-    {"resume", LOAD},
-    {"init_from", LOAD},
     {WRAPPER "scale_sense.type", WRAPPER "loss_scale"},
     {WRAPPER "scale_sense.loss_scale_value", WRAPPER "loss_scale"},
     {MODEL "max_decode_length", MODEL "max_new_tokens"},
@@ -86,22 +83,18 @@ static bool has_stages(const Config *cfg) {
                                       : cfg->parallel_pipeline_stages) > 1;
 }
 
-/* Is a run to go on from a folder that resume names, or from nowhere? */
-static bool says_from_where(const Config *cfg) {
-    return strcmp(cfg->resume, "auto") != 0 && config_resumes(cfg);
-}
-
 static bool has_samples(const Config *cfg) {
     return cfg->train_dataset_data_loader_num_samples.n > 0 &&
            cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
 }
 
-/* It is given, and nothing else leaves it without effect. */
+/* It is given and says something, and nothing else leaves it without effect. */
 static bool counts(const Config *cfg, const char *path) {
     if (!config_given(cfg, path)) return false;
     if (!strcmp(path, STEPS)) return !has_stages(cfg);
     if (!strcmp(path, EPOCHS)) return !has_samples(cfg);
-    return strcmp(path, "resume") != 0 || says_from_where(cfg);
+    const char *value = config_value(cfg, cfg->state->mem, path);
+    return *value && strcmp(value, "[]") != 0;
 }
 
 static void take_back(Config *cfg, int k) {

@@ -149,12 +149,14 @@ static bool describes_gpt2(const Config *c) {
     return c->model_type == MODEL_GPT2 && !config_has_source(c) && !c->model_file[0];
 }
 
-/* Has a file keys that act nowhere but there? */
+/* Has a file keys that all files of MindFormers have, and nothing else? */
 static bool is_for_mindformers(const Config *c) {
+    static const char *const own[] = {"trainer", "use_parallel", "train_dataset_task"};
     for (int k = 0; k < N_KEYS; k++)
-        if (c->state->settings[k].value && !key_acts(&key_table[k]) &&
-            !config_of_flag(c->state->settings[k].value->at))
-            return true;
+        for (int i = 0; i < ARRAY_LEN(own); i++)
+            if (c->state->settings[k].value && begins_with(key_table[k].path, own[i]) &&
+                !config_of_flag(c->state->settings[k].value->at))
+                return true;
     return false;
 }
 

@@ -90,6 +90,9 @@ static Config *config_of(const Options *o, const Megatron *m) {
     Catch c;
     if (CATCH(c)) {
         Config *planned = config_load(o->mem, NULL, m->nkeys, m->key);
+        planned->run_mode =
+            RUN_TRAIN; /* weights may be there or not: the flags say the model */
+        planned->resume_or_finetune_checkpoint = planned->init_from = "";
         PassOptions passes = strategy_pass_options(planned);
         job_build_step(job_to_plan(o->mem, planned), &passes);
         Config *cfg = config_load(o->mem, NULL, m->nkeys, m->key);

@@ -514,13 +514,13 @@ TEST(sums_of_one_rank_have_no_type) {
 #undef SUMS
 }
 
-/* MindFormers' loader has 1234 where nobody gives a seed. */
+/* MindFormers' loader has 1234 where it is given none; train_dataset's counts there as a flag alone. */
 TEST(the_seed_of_a_loader) {
 #define BLENDED(words)                                                                   \
     "train_dataset: {" words "data_loader: {type: BlendedMegatronDatasetDataLoader}}\n"
     Config *cfg = with_idle_notes(BLENDED("seed: 5, "));
-    EXPECT_INT(cfg->train_dataset_data_loader_seed, 5);
-    EXPECT(!has_note(cfg, "train_dataset.seed has no effect"));
+    EXPECT_INT(cfg->train_dataset_data_loader_seed, 1234);
+    EXPECT(has_note(cfg, "train_dataset.seed has no effect"));
     expect_round_trip(cfg);
     cfg = with_idle_notes(BLENDED(""));
     EXPECT_INT(cfg->train_dataset_data_loader_seed, 1234);

@@ -217,7 +217,6 @@ TEST(refused_flags) {
             "a warm-up of 60 steps and a WSD decay of 41 overlap in 100");
     REFUSED("--mid-level-dataset-surplus 0.5", "only 0.005 is");
     REFUSED("--window-size 5,0 --sliding-window 5", "keep one");
-    REFUSED("--sparse-mode 2", "only 4 is");
     REFUSED("--recompute-modules core_attn mlp",
             "--recompute-modules mlp asks for what is not there");
     REFUSED("--recompute-modules moe core_attn mlp", "--recompute-modules moe mlp asks");
