@@ -75,6 +75,24 @@ static int aligned_on_host(const Mesh *mesh, int stages, Axes axes, int host) {
     return n;
 }
 
+/* How far apart neighbours on each axis and stages are numbered: mesh_rank_at, for many ranks. */
+typedef struct Strides {
+    int of[MAX_AXES + 1];
+} Strides;
+
+static Strides strides_of(const Mesh *mesh, int stages) {
+    Strides by;
+    for (int a = 0; a <= mesh->naxes; a++) by.of[a] = mesh_stride(mesh, stages, a);
+    return by;
+}
+
+static int rank_of(const Mesh *mesh, const Strides *by, int stage, int nth) {
+    int rank = stage * by->of[mesh->naxes];
+    for (int a = mesh->naxes - 1; a >= 0; nth /= mesh->axis[a--].size)
+        rank += nth % mesh->axis[a].size * by->of[a];
+    return rank;
+}
+
 /* Where the ranks of all stages are. */
 typedef struct Hosts {
     Arena *mem;
@@ -90,14 +108,9 @@ static Hosts hosts_of(const Machine *m, const Mesh *mesh, int stages) {
     size_t all = (size_t)h.ranks * (size_t)stages;
     h.at = NEW_ARRAY(h.mem, int, all);
     h.count = NEW_ARRAY(h.mem, int, all / (size_t)h.host + 1);
-    int stride[MAX_AXES + 1];
-    for (int a = 0; a <= mesh->naxes; a++) stride[a] = mesh_stride(mesh, stages, a);
-    for (size_t i = 0; i < all; i++) {
-        int nth = (int)i, rank = 0;
-        for (int a = mesh->naxes - 1; a >= 0; nth /= mesh->axis[a--].size)
-            rank += nth % mesh->axis[a].size * stride[a];
-        h.at[i] = (rank + nth * stride[mesh->naxes]) / h.host;
-    }
+    Strides by = strides_of(mesh, stages);
+    for (size_t i = 0; i < all; i++)
+        h.at[i] = rank_of(mesh, &by, (int)i / h.ranks, (int)i % h.ranks) / h.host;
     return h;
 }
 
@@ -161,9 +174,10 @@ GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from
     int hosts = (int)divided_up((int64_t)ranks * stages, host), most = 0;
     int *leave = NEW_ARRAY(own, int, (size_t)hosts),
         *come = NEW_ARRAY(own, int, (size_t)hosts);
+    Strides by = strides_of(mesh, stages);
     for (int r = 0; r < ranks; r++) {
-        int a = mesh_rank_at(mesh, stages, from, r) / host,
-            b = mesh_rank_at(mesh, stages, to, r) / host;
+        int first = rank_of(mesh, &by, 0, r), apart = by.of[mesh->naxes],
+            a = (first + from * apart) / host, b = (first + to * apart) / host;
         if (a == b) continue;
         leave[a]++, come[b]++;
         most = MAX(most, MAX(leave[a], come[b]));
