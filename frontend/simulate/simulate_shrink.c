@@ -24,8 +24,6 @@ enum {
     LEAST_LAYERS = 2, /* of a chunk, so that its loop is one */
     LEAST_MICRO = 3,  /* the first, the last, and one between them */
     SHARED_HEADS = 2, /* that read the same keys, where several do */
-    DEEP_LAYERS =
-        8, /* from so many on each makes more of what the ones before it rounded */
 };
 /* With less Adam makes whole steps of gradients that are rounding alone (those of the biases
  * of keys are), and equal strategies would end at other weights. */
