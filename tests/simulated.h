@@ -7,9 +7,9 @@
 #include "frontend/model/strategy.h"
 #include "frontend/model/weights.h"
 #include "ir/layout.h"
+#include "runtime/core/free_memory.h"
 #include "runtime/store/safetensors.h"
 #include "test.h"
-#include <malloc.h>
 
 /* What a golden case is changed by: dropout in place of its own, labels that do not
  * count, several documents in a sequence with positions of their own. */
@@ -288,11 +288,6 @@ static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
         sim_take_results(s, *loss, *norm);
     }
     arena_free(mem);
-}
-
-static inline void sim_keep_memory(void) { /* of a step, to serve the next one */
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
 }
 
 /* Losses and norms, step by step. */

@@ -24,6 +24,10 @@ enum { CALIBRATE_ROUNDS = 2 };
  * those that took a quarter longer than the fastest. */
 double calibrate_mean(const double seconds[CALIBRATE_ROUNDS]);
 
+/* Of a table of which some rates are measured and others 0: a point that is 15 % slower than most
+ * of those next to it in one of the three sizes, which a size more or less should not cost. */
+bool calibrate_is_dip(const ProductTable *p, int at);
+
 /* MachineRank.keeps_seconds by what caches have lost after n pauses, shares of 0 to 1: those for which
  * 1 - exp(-pause / seconds) is closest to them, by squares; 0.1 ms to 1 s, in steps of 2 %. */
 double calibrate_keeps_seconds(const double *pause_seconds, const double *lost, int n);

@@ -69,7 +69,12 @@ enum { WORD_BYTES = 8 };
 static void calibrate_links(Calibration *c) {
     int64_t few = WORD_BYTES, many = c->quick ? 1 << 16 : 8 << 20;
     Pairs p = pairs_of(c);
-    double start = message_time(c, &p, few), all = message_time(c, &p, many);
+    double of_few[CALIBRATE_ROUNDS], of_many[CALIBRATE_ROUNDS];
+    for (int i = 0; i < CALIBRATE_ROUNDS; i++) {
+        of_few[i] = message_time(c, &p, few);
+        of_many[i] = message_time(c, &p, many);
+    }
+    double start = calibrate_mean(of_few), all = calibrate_mean(of_many);
     Link *link = &c->m->link[p.hosts ? LINK_NETWORK : LINK_HOST];
     link->start_seconds = start;
     link->bytes_per_second = (double)(many - few) / MAX(all - start, 1e-9);
@@ -213,7 +218,9 @@ static LinkLevel level_of_groups(const Calibration *c, int group, bool apart) {
     return LINK_HOST;
 }
 
-static void calibrate_collective(Calibration *c, int nth, int group, bool apart) {
+/* As many points as one round takes seconds for. */
+static CollectiveCurve measure_collective(Calibration *c, int nth, int group,
+                                          bool apart) {
     CollectiveCurve k = {.op = collectives[nth].op,
                          .group = group,
                          .ranks = c->host_ranks,
@@ -226,11 +233,58 @@ static void calibrate_collective(Calibration *c, int nth, int group, bool apart)
                         .grows = true};
     for (int64_t bytes = LEAST_BYTES; bytes <= most && took < long_seconds; bytes *= 4)
         took = add_point(c, &k, apart, nth, bytes / (4 * WIDTH));
-    c->m->collective[c->m->ncollectives++] = k;
-    int last = k.seconds.n - 1;
-    calibrate_say("%s of %d%s: %.1f us to %.2f GB/s", optab[k.op].name, group,
-                  k.level == LINK_NETWORK ? " between hosts" : "", 1e6 * k.seconds.y[0],
-                  1e-9 * k.seconds.x[last] / k.seconds.y[last]);
+    return k;
+}
+
+static void say_collective(const CollectiveCurve *k, int round) {
+    const Curve *of = &k->seconds;
+    calibrate_say("%s of %d%s, round %d: %.1f us to %.2f GB/s", optab[k->op].name,
+                  k->group, k->level == LINK_NETWORK ? " between hosts" : "", round + 1,
+                  1e6 * of->y[0], 1e-9 * of->x[of->n - 1] / of->y[of->n - 1]);
+}
+
+/* All of them, in the same order in each round. */
+static int measure_collectives(Calibration *c, Watch *watch, int round,
+                               CollectiveCurve *to) {
+    int n = 0;
+    for (int group = 2; group <= c->ranks; group++) {
+        if (c->ranks % group) continue;
+        bool hosts = level_of_groups(c, group, false) == LINK_HOST &&
+                     level_of_groups(c, group, true) == LINK_NETWORK;
+        for (int apart = 0; apart <= hosts; apart++)
+            for (int k = 0; k < ARRAY_LEN(collectives); k++) {
+                watch_links(c, watch);
+                to[n] = measure_collective(c, k, group, apart);
+                say_collective(&to[n++], round);
+            }
+    }
+    return n;
+}
+
+/* The points that all rounds have. */
+static CollectiveCurve mean_of_rounds(CollectiveCurve *const round[], int nth) {
+    CollectiveCurve k = round[0][nth];
+    for (int i = 1; i < CALIBRATE_ROUNDS; i++)
+        k.seconds.n = MIN(k.seconds.n, round[i][nth].seconds.n);
+    for (int at = 0; at < k.seconds.n; at++) {
+        double seconds[CALIBRATE_ROUNDS];
+        for (int i = 0; i < CALIBRATE_ROUNDS; i++)
+            seconds[i] = round[i][nth].seconds.y[at];
+        k.seconds.y[at] = calibrate_mean(seconds);
+    }
+    return k;
+}
+
+static void calibrate_collectives(Calibration *c, Watch *watch) {
+    CollectiveCurve *round[CALIBRATE_ROUNDS];
+    int n = 0;
+    for (int i = 0; i < CALIBRATE_ROUNDS; i++) {
+        round[i] =
+            NEW_ARRAY(c->mem, CollectiveCurve, 2 * c->ranks * ARRAY_LEN(collectives));
+        n = measure_collectives(c, watch, i, round[i]);
+    }
+    for (int nth = 0; nth < n; nth++)
+        c->m->collective[c->m->ncollectives++] = mean_of_rounds(round, nth);
 }
 
 /* ---- beside products ---- */
@@ -252,25 +306,33 @@ static const char *beside_text(Arena *mem, bool sends, int products, long long n
     return t.s;
 }
 
+static double beside_seconds(const Calibration *c, const TrialOptions *o, bool sends,
+                             int products, long long n) {
+    Arena *mem = arena_new();
+    const char *text = beside_text(mem, sends, products, n);
+    double seconds[CALIBRATE_ROUNDS];
+    for (int i = 0; i < CALIBRATE_ROUNDS; i++) seconds[i] = trial_of(o, text, c->seconds);
+    arena_free(mem);
+    return calibrate_mean(seconds);
+}
+
 /* One that takes about as long as the products beside it. */
 static void calibrate_hidden(Calibration *c) {
     enum { PRODUCTS = 24, NUMBERS = 1 << 18 };
     TrialOptions o = group_options(c, c->ranks, false);
     o.fused = true;
-    Arena *mem = arena_new();
     long long n = c->quick ? 1 << 12 : NUMBERS;
     comm_progress(comm_progress_that_pays());
-    double sends = trial_of(&o, beside_text(mem, true, 0, n), c->seconds);
-    double one = trial_of(&o, beside_text(mem, false, 1, n), c->seconds);
+    double one = beside_seconds(c, &o, false, 1, n);
+    double sends = beside_seconds(c, &o, true, 0, n);
     int products = (int)MIN(MAX(sends / one, 1), PRODUCTS * 16);
-    double works = trial_of(&o, beside_text(mem, false, products, n), c->seconds);
-    double both = trial_of(&o, beside_text(mem, true, products, n), c->seconds);
+    double works = beside_seconds(c, &o, false, products, n);
+    double both = beside_seconds(c, &o, true, products, n);
     comm_progress(COMM_AT_ONCE);
     double hidden = (sends + works - both) / MIN(sends, works);
     c->m->hidden = MAX(0, MIN(hidden, 1));
     calibrate_say("hidden %.2f of a collective of %.0f us beside products of %.0f us",
                   c->m->hidden, 1e6 * sends, 1e6 * works);
-    arena_free(mem);
 }
 
 void calibrate_comm(Calibration *c) {
@@ -278,16 +340,7 @@ void calibrate_comm(Calibration *c) {
     Watch watch = {0};
     calibrate_links(c);
     calibrate_notice(c);
-    for (int group = 2; group <= c->ranks; group++) {
-        if (c->ranks % group) continue;
-        bool hosts = level_of_groups(c, group, false) == LINK_HOST &&
-                     level_of_groups(c, group, true) == LINK_NETWORK;
-        for (int apart = 0; apart <= hosts; apart++)
-            for (int k = 0; k < ARRAY_LEN(collectives); k++) {
-                watch_links(c, &watch);
-                calibrate_collective(c, k, group, apart);
-            }
-    }
+    calibrate_collectives(c, &watch);
     calibrate_hidden(c);
     watch_links(c, &watch);
     say_moved(&watch);

@@ -185,24 +185,34 @@ static double product_rate(const Calibration *c, const ProductTable *p, int64_t 
     return 2.0 * (double)m * (double)n * (double)k / without_start(c, seconds);
 }
 
-/* Points of more flops than that have the rate of one whose largest sizes are smaller. */
-static double rate_at(const Calibration *c, const ProductTable *p, int i, int j, int k) {
+static bool is_measured(const Calibration *c, const ProductTable *p, int at) {
     const double most = c->quick ? 1e7 : 5e9;
-    if (2 * p->size[i] * p->size[j] * p->size[k] <= most)
-        return product_rate(c, p, (int64_t)p->size[i], (int64_t)p->size[j],
-                            (int64_t)p->size[k]);
-    int largest = MAX(MAX(i, j), k);
-    i -= i == largest;
-    j -= j == largest;
-    k -= k == largest;
-    return p->rate[(i * p->n + j) * p->n + k];
+    int i = at / p->n / p->n, j = at / p->n % p->n, k = at % p->n;
+    return 2 * p->size[i] * p->size[j] * p->size[k] <= most;
 }
 
-/* The rate of as many flops as take the mean of the rounds' seconds. */
-static double mean_rate(const ProductTable *round, int at) {
-    double seconds[CALIBRATE_ROUNDS];
-    for (int i = 0; i < CALIBRATE_ROUNDS; i++) seconds[i] = 1 / round[i].rate[at];
-    return 1 / calibrate_mean(seconds);
+/* The point before or behind it along one of the three sizes; -1: there is none. */
+static int neighbour(const ProductTable *p, int at, int along, int by) {
+    int stride = along == 0 ? p->n * p->n : along == 1 ? p->n : 1;
+    int to = at / stride % p->n + by;
+    return to < 0 || to >= p->n ? -1 : at + by * stride;
+}
+
+/* Points of too many flops have the rate of one whose largest sizes are smaller. */
+static void fill_table(const Calibration *c, ProductTable *p) {
+    for (int at = 0; at < p->n * p->n * p->n; at++) {
+        const int i[] = {at / p->n / p->n, at / p->n % p->n, at % p->n};
+        int from = at, largest = MAX(MAX(i[0], i[1]), i[2]);
+        if (is_measured(c, p, at)) continue;
+        for (int d = 0; d < 3; d++)
+            if (i[d] == largest) from = neighbour(p, from, d, -1);
+        p->rate[at] = p->rate[from];
+    }
+}
+
+static double rate_at(const Calibration *c, const ProductTable *p, int at) {
+    return product_rate(c, p, (int64_t)p->size[at / p->n / p->n],
+                        (int64_t)p->size[at / p->n % p->n], (int64_t)p->size[at % p->n]);
 }
 
 /* A table of rates that are still to be measured. */
@@ -217,14 +227,38 @@ static ProductTable empty_table(const Calibration *c, DType type, ProductForm fo
 }
 
 static void measure_table(const Calibration *c, ProductTable *p, int round) {
-    int n = p->n;
     double best = 0;
-    for (int at = 0; at < n * n * n; at++) {
-        p->rate[at] = rate_at(c, p, at / n / n, at / n % n, at % n);
+    for (int at = 0; at < p->n * p->n * p->n; at++) {
+        if (!is_measured(c, p, at)) continue;
+        p->rate[at] = rate_at(c, p, at);
         best = MAX(best, p->rate[at]);
     }
     calibrate_say("products %s %s, round %d: up to %.1f GFLOP/s", dtype_name[p->type],
                   product_form_name[p->form], round + 1, 1e-9 * best);
+}
+
+/* The rate of as many flops as take the mean of two times. */
+static double mean_rate(double a, double b) {
+    const double seconds[CALIBRATE_ROUNDS] = {1 / a, 1 / b};
+    return 1 / calibrate_mean(seconds);
+}
+
+bool calibrate_is_dip(const ProductTable *p, int at) {
+    const double less = 0.85;
+    double rate[6];
+    size_t n = 0;
+    for (int side = 0; side < ARRAY_LEN(rate); side++) {
+        int to = neighbour(p, at, side / 2, side % 2 ? 1 : -1);
+        if (to >= 0 && p->rate[to] > 0) rate[n++] = p->rate[to];
+    }
+    sort_doubles(rate, n);
+    return n && p->rate[at] > 0 && p->rate[at] < less * rate[(n - 1) / 2];
+}
+
+static void measure_dips(const Calibration *c, ProductTable *p) {
+    for (int at = 0; at < p->n * p->n * p->n; at++)
+        if (calibrate_is_dip(p, at))
+            p->rate[at] = mean_rate(p->rate[at], rate_at(c, p, at));
 }
 
 /* All tables in one round and then in the next: what disturbs a host for half a minute has one of
@@ -233,16 +267,20 @@ static void calibrate_products(Calibration *c, MachineRank *r) {
     static const DType types[] = {DT_F32, DT_BF16};
     static const ProductForm measured[] = {FORM_NN, FORM_NT, FORM_TN};
     enum { FORMS = ARRAY_LEN(measured), TABLES = ARRAY_LEN(types) * FORMS };
-    ProductTable table[TABLES][CALIBRATE_ROUNDS];
+    ProductTable table[CALIBRATE_ROUNDS][TABLES];
     for (int round = 0; round < CALIBRATE_ROUNDS; round++)
         for (int k = 0; k < TABLES; k++) {
-            table[k][round] = empty_table(c, types[k / FORMS], measured[k % FORMS]);
-            measure_table(c, &table[k][round], round);
+            table[round][k] = empty_table(c, types[k / FORMS], measured[k % FORMS]);
+            measure_table(c, &table[round][k], round);
         }
     r->product = NEW_ARRAY(c->mem, ProductTable, TABLES);
     for (int k = 0; k < TABLES; k++) {
-        ProductTable p = empty_table(c, types[k / FORMS], measured[k % FORMS]);
-        for (int at = 0; at < p.n * p.n * p.n; at++) p.rate[at] = mean_rate(table[k], at);
+        ProductTable p = table[0][k];
+        for (int at = 0; at < p.n * p.n * p.n; at++)
+            if (is_measured(c, &p, at))
+                p.rate[at] = mean_rate(p.rate[at], table[1][k].rate[at]);
+        measure_dips(c, &p);
+        fill_table(c, &p);
         r->product[r->nproducts++] = p;
     }
 }

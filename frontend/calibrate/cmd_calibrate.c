@@ -9,6 +9,7 @@
 #include "frontend/launch/launch.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/free_memory.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
@@ -116,6 +117,8 @@ static void refuse_messages_alone(const Calibration *c, const char *path) {
          c->ranks, path);
 }
 
+enum { KEPT_BYTES = 128 << 20 }; /* more than what products pack */
+
 /* Ranks that are more than the cores compute no differently than as many as there are cores;
  * plans share those out. */
 static void measure(Arena *mem, const Options *o, const char *path) {
@@ -124,6 +127,7 @@ static void measure(Arena *mem, const Options *o, const char *path) {
                      .quick = option_given(o, "--quick"),
                      .began = clock_seconds()};
     int cores = MAX(comm_cores(), launch_cores());
+    memory_keep(KEPT_BYTES); /* as the steps of a run find it */
     cpu_set_t cpus = cpus_of_host(mem);
     agree(&c, cores);
     c.seconds = c.quick ? 1e-3 : 0.02;

@@ -31,8 +31,8 @@ typedef struct Trial {
  * -1 to 1, integers 0. */
 Trial *trial_make(const TrialOptions *o, const char *func);
 /* Seconds of a run: of runs that take about `seconds` together, three at least, the mean, without
- * the slowest eighth unless ranks take turns; the most of all ranks, of whom each waits for the
- * slowest. */
+ * the slowest eighth, one at least, unless ranks take turns; the most of all ranks, of whom each
+ * waits for the slowest. */
 double trial_seconds(Trial *t, double seconds);
 void trial_free(Trial *t);
 /* All of it. */

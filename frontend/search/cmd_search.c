@@ -3,9 +3,8 @@
 #include "frontend/config/config.h"
 #include "frontend/config/options.h"
 #include "frontend/search/report.h"
+#include "runtime/core/free_memory.h"
 #include "runtime/core/stop_signal.h"
-#include <limits.h>
-#include <malloc.h>
 
 static void write_text(const char *path, Text t) {
     file_write(path, t.s, t.n, EXIT_DATA);
@@ -54,15 +53,6 @@ static SearchOptions read_options(Arena *mem, const Options *o) {
     return s;
 }
 
-/* Memory of one program serves the next: giving it back and asking again takes a tenth of a
- * search. For a process that does nothing else. */
-static void keep_memory(void) {
-#ifdef __GLIBC__
-    mallopt(M_TRIM_THRESHOLD, INT_MAX);
-    mallopt(M_MMAP_THRESHOLD, 16 << 20);
-#endif
-}
-
 int cmd_search(int argc, char **argv) {
     double start = clock_seconds();
     const Options *o = options_take(COMMAND_search, argc, argv);
@@ -75,7 +65,7 @@ int cmd_search(int argc, char **argv) {
     check_files(o);
     SearchOptions s = read_options(mem, o);
     s.stop = stop_signal_catch();
-    keep_memory();
+    memory_keep(0); /* a tenth of a search */
     SearchResult r = search_run(mem, &s);
     Report report = {mem, &s, &r, clock_seconds() - start};
     write_report(o, &report);

@@ -2,6 +2,7 @@
 #include "runtime/core/free_memory.h"
 #include "runtime/core/cgroup.h"
 #include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdlib.h>
 
@@ -83,9 +84,27 @@ FreeMemory memory_left(const char *root) {
     return left;
 }
 
+static bool keeps;
+
 void memory_give_back(void) {
 #ifdef __GLIBC__
-    malloc_trim(0);
+    if (!keeps) malloc_trim(0);
+#endif
+}
+
+void memory_keep(size_t bytes) {
+    keeps = true;
+#ifdef __GLIBC__
+    enum {
+        LARGEST_BYTES = 32 << 20,
+        PIECE_BYTES = 16 << 20
+    }; /* of what is kept: glibc's most */
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    mallopt(M_MMAP_THRESHOLD, LARGEST_BYTES);
+    Arena *mem = arena_new();
+    for (size_t done = 0; done < bytes; done += PIECE_BYTES)
+        arena_alloc(mem, PIECE_BYTES);
+    arena_free(mem);
 #endif
 }
 

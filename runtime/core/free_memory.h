@@ -19,5 +19,8 @@ FreeMemory memory_left(const char *root);
 uint64_t memory_resident_bytes(void);
 /* Gives what was freed back to the system, which counts it no more. */
 void memory_give_back(void);
+/* From now on nothing is given back: what was freed serves what is asked for next. So many bytes
+ * of it are there from the start. For a process that makes one program after the other. */
+void memory_keep(size_t bytes);
 
 #endif

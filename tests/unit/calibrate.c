@@ -98,6 +98,46 @@ TEST(rounds_count_alike_unless_one_was_disturbed) {
     EXPECT_NEAR(calibrate_mean((double[]){3, 1}), 1, 1e-12);
 }
 
+/* Of 4 x 4 x 4 points; how many dips there are. */
+static int dips_of(const double rate[64], int *first) {
+    double of[64];
+    memcpy(of, rate, sizeof of);
+    ProductTable p = {.n = 4, .rate = of};
+    int n = 0;
+    for (int at = 63; at >= 0; at--) {
+        if (!calibrate_is_dip(&p, at)) continue;
+        *first = at;
+        n++;
+    }
+    return n;
+}
+
+TEST(a_product_much_slower_than_those_of_the_next_sizes_is_a_dip) {
+    double even[64], grows[64], rest[64];
+    int at = -1;
+    for (int i = 0; i < 64; i++) {
+        int size = i / 16 + i / 4 % 4 + i % 4;
+        even[i] = 200 - 5 * (i % 3);
+        grows[i] = 20 * pow(1.15, size);
+        rest[i] = size < 7 ? 200 : 0; /* not measured */
+    }
+    EXPECT_INT(dips_of(even, &at), 0);
+    EXPECT_INT(dips_of(rest, &at), 0);
+    for (int i = 1; i < 63; i++) {
+        double was = even[i];
+        even[i] = 150;
+        EXPECT_INT(dips_of(even, &at), 1);
+        EXPECT_INT(at, i);
+        even[i] = was;
+    }
+    even[21] = even[37] = 120; /* beside each other */
+    EXPECT_INT(dips_of(even, &at), 2);
+    EXPECT_INT(at, 21);
+    rest[42] = 160;
+    EXPECT_INT(dips_of(rest, &at), 1);
+    EXPECT_INT(dips_of(grows, &at), 0);
+}
+
 TEST(counts_that_are_none_are_refused) {
     RUN_EXPECT(2, "calibrate -n 0");
     SAID_EXPECT("write counts of ranks such as 1,2,4");

@@ -185,7 +185,7 @@ static void run_share(int share) {
     Pairing p = pairs(mem);
     double worst = 0;
     int runs = 0;
-    sim_keep_memory();
+    memory_keep(0);
     for (int n = 0; n < ways(); n++) {
         Way w = way_of(pairing_next(&p));
         if (n % SHARES != share) continue;

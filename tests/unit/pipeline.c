@@ -291,7 +291,7 @@ static void report(int runs, int staged, double worst) {
 
 static void run_golden(int part) {
     Arena *mem = arena_new();
-    sim_keep_memory();
+    memory_keep(0);
     Pairing p = golden_pairs(mem);
     double worst = 0;
     int runs = 0, staged = 0;
@@ -310,7 +310,7 @@ static void run_golden(int part) {
 /* Those of one reference are in one part. */
 static void run_wide(int part) {
     Arena *mem = arena_new();
-    sim_keep_memory();
+    memory_keep(0);
     Pairing p = wide_pairs(mem);
     double worst = 0;
     int runs = 0, staged = 0;

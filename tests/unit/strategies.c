@@ -269,7 +269,7 @@ static int golden_steps(void) {
 
 static void run_golden(int part, int parts) {
     Arena *mem = arena_new();
-    sim_keep_memory();
+    memory_keep(0);
     Pairing p = golden_pairs(mem);
     double worst = 0;
     int runs = 0;
@@ -287,7 +287,7 @@ static void run_golden(int part, int parts) {
 /* In narrow numbers ranks round other sums than one rank does. */
 static void run_narrow(DType type, int part, int parts, double as_one, double as_f32) {
     Arena *mem = arena_new();
-    sim_keep_memory();
+    memory_keep(0);
     Pairing p = golden_pairs(mem);
     SimCurve one[ARRAY_LEN(models)], f32[ARRAY_LEN(models)];
     double worst = 0, from_f32 = 0;
@@ -316,7 +316,7 @@ static void run_narrow(DType type, int part, int parts, double as_one, double as
 static void run_normed(void) {
     enum { EVERY = 3 };
     Arena *mem = arena_new();
-    sim_keep_memory();
+    memory_keep(0);
     Pairing p = golden_pairs(mem);
     SimCurve one[ARRAY_LEN(models)];
     double worst = 0, apart = INFINITY;
@@ -342,7 +342,7 @@ static void run_normed(void) {
 /* Those of one reference are in one part. */
 static void run_wide(int part) {
     Arena *mem = arena_new();
-    sim_keep_memory();
+    memory_keep(0);
     Pairing p = wide_pairs(mem);
     double worst = 0;
     int runs = 0;
