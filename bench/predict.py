@@ -2,13 +2,14 @@
 """predict.py - predicted seconds of a step beside measured ones, on this machine.
 
     bench/predict.py MACHINE.yaml [--quick] [--part K/N] [--only NAME,...] [--rounds N]
-                                  [--strategies N] [--parts] [--drift] [--check]
+                                  [--strategies N] [--random N] [--parts] [--drift] [--check]
 
 MACHINE.yaml is made by `stator calibrate -n 1,2,4`. Each configuration is planned first, then
 trained; runs of all configurations alternate, and the median of all their steps but the first
 of each run counts. --part does each N-th configuration from K on. --strategies compares the
 order of N strategies of a small model on 4 ranks instead (Kendall's tau), beside it the order that
-half of the rounds measured with that of the other half. --parts compares
+half of the rounds measured with that of the other half. --random takes N configurations drawn at
+random instead: models of two families, all axes, schedules, recomputation, dropout. --parts compares
 compute, messages and waits for other stages, of runs that are recorded (the key profile), one
 by one. --drift runs one configuration first and beside each of the others: what it takes then, over
 what it took at first, is how much slower the machine became since it was calibrated. Errors are
@@ -136,6 +137,50 @@ def strategies(count):
             chosen[name] = (4, *settings)
     names = random_.sample(sorted(chosen), min(count, len(chosen)))
     return {name: chosen[name] for name in names}
+
+
+def drawn(draw):
+    """A model and a strategy on 1 to 4 ranks, and their name."""
+    ranks, width, heads = draw.choice((1, 2, 2, 2, 4)), draw.choice((256, 384, 512, 768)), 8
+    layers, length = draw.choice((2, 4, 8)), draw.choice((128, 256, 512, 1024))
+    vocab, llama, bf16 = draw.choice((1000, 8192, 50257)), draw.random() < 0.5, draw.random() < 0.5
+    axes = {"dp": 1, "tp": 1, "cp": 1, "pp": 1}
+    for _ in range(ranks.bit_length() - 1):
+        axes[draw.choice(list(axes))] *= 2
+    data, tensor, context, stages = axes.values()
+    chunks = 2 if 1 < stages and layers % (2 * stages) == 0 and draw.random() < 0.3 else 1
+    micro = max(stages, draw.choice((1, 2, 4)))
+    size = max(1, draw.choice((1024, 2048, 4096)) // length // micro // data)
+    options = {
+        "sp": tp(tensor, True) if tensor > 1 else None,
+        "ring": {PC + "context_parallel_algo": "megatron_cp_algo"} if context > 1 else None,
+        "zero": zero(draw.choice((1, 2, 3)), data) if data > 1 else None,
+        "zero bubble": {"parallel.pipeline_config.pipeline_scheduler": "zero_bubble_h1"}
+        if stages > 1 and chunks == 1 else None,
+        "recompute": RECOMPUTE,
+        "select": {"recompute_config.select_recompute": True},
+        "dropout": {MODEL + "hidden_dropout_prob": 0.1},
+    }
+    taken = [o for o in options if options[o] and draw.random() < 0.4]
+    if "recompute" in taken and "select" in taken:
+        taken.remove("select")
+    settings = [model(layers, width, heads, vocab, length), batch(size, micro), dp(data),
+                tp(tensor), pp(stages, chunks), {PC + "context_parallel": context}]
+    settings += [{MODEL + "type": "LlamaConfig", MODEL + "n_kv_heads": 4}] if llama else []
+    settings += ([BF16] if bf16 else []) + [options[o] for o in taken]
+    name = " ".join(["llama" if llama else "gpt2", f"{layers}x{width}", f"{size}x{length}",
+                     f"{vocab // 1000}k", "bf16" if bf16 else "f32", f"micro {micro}"]
+                    + [f"{axis}{n}" for axis, n in axes.items() if n > 1]
+                    + ["interleaved"] * (chunks > 1) + taken)
+    return name, (ranks, *settings)
+
+
+def random_configurations(count):
+    draw, chosen = random.Random(1), {}
+    while len(chosen) < count:
+        name, configuration = drawn(draw)
+        chosen[name] = configuration
+    return chosen
 
 
 def cpu_seconds():
@@ -316,18 +361,24 @@ def main():
     words.add_argument("--rounds", type=int, default=2)
     words.add_argument("--seconds", type=float, default=2.0, help="of steps in a run")
     words.add_argument("--strategies", type=int, default=0)
+    words.add_argument("--random", type=int, default=0)
     words.add_argument("--parts", action="store_true")
     words.add_argument("--drift", action="store_true")
     words.add_argument("--check", action="store_true")
     o = words.parse_args()
-    table = strategies(o.strategies) if o.strategies else CONFIGURATIONS
+    table = CONFIGURATIONS
+    if o.strategies:
+        table = strategies(o.strategies)
+    if o.random:
+        table = random_configurations(o.random)
     names = list(table)
-    if o.quick and not o.strategies:
+    if o.quick and table is CONFIGURATIONS:
         names = QUICK
     if o.only:
         names = o.only.split(",")
     part, parts = map(int, o.part.split("/"))
     names = names[part - 1 :: parts]
+    wide = max(map(len, names))
     rounds = o.rounds
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(o.machine, folder)
@@ -339,7 +390,7 @@ def main():
         errors, drifted, pairs = [], [], []
         first = bench.reference() if o.drift else 0
         drift = {name: [] for name in names}
-        print(f"{'':56} {'predicted':>9} {'measured':>9} {'error':>8}")
+        print(f"{'':{wide}} {'predicted':>9} {'measured':>9} {'error':>8}")
         for round_ in range(rounds):
             for name in names:
                 a = said[name]["step_seconds"]
@@ -356,7 +407,7 @@ def main():
                 drifted.append(abs(a * slower / b - 1))
                 pairs.append((a, b))
                 now = f", {100 * (a * slower / b - 1):+.1f} % where it is {slower:.3f} times as slow"
-                print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %"
+                print(f"{name:{wide}} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %"
                       + (now if o.drift else ""), flush=True)
     middle, worst, tau = statistics.median(errors), max(errors), kendall(pairs)
     print(f"{len(names)} configurations: median error {100 * middle:.1f} %, worst "
