@@ -25,9 +25,7 @@ static bool recomputes(const Config *c) {
 }
 
 static bool recomputes_all(const Config *c) {
-    const TextList *l = &c->recompute_config_recompute;
-    bool all = false;
-    return l->n == 1 && key_parse_bool(l->items[0], &all) && all;
+    return config_switch(&c->recompute_config_recompute) > 0;
 }
 
 static bool shares_layers(const Config *c) {

@@ -146,12 +146,9 @@ _Noreturn void config_refuse(const Config *cfg, const char *path, const char *ot
 }
 
 int config_switch(const TextList *l) {
-    static const char *const no[] = {"False", "false", "FALSE", "no", "off"};
-    static const char *const yes[] = {"True", "true", "TRUE", "yes", "on"};
+    bool on;
     if (!l->n) return 0;
-    if (l->n > 1) return -1;
-    if (is_one_of(l->items[0], no, ARRAY_LEN(no))) return 0;
-    return is_one_of(l->items[0], yes, ARRAY_LEN(yes)) ? 1 : -1;
+    return l->n == 1 && key_parse_bool(l->items[0], &on) ? on : -1;
 }
 
 bool config_has_source(const Config *c) {

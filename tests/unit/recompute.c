@@ -323,6 +323,16 @@ static void expect_text(const char *keys, const char *want) {
 #define RC         "recompute_config."
 #define TWO_CHUNKS "parallel_config.pipeline_stage 2 micro 2 "
 
+/* As any other switch is written. */
+TEST(switches_have_all_spellings) {
+    static const char *const words[] = {"True", "yes", "Yes", "ON", "False", "No", "OFF"};
+    for (int i = 0; i < ARRAY_LEN(words); i++) {
+        Arena *mem = arena_new();
+        expect_text(arena_printf(mem, RC "recompute %s", words[i]), i < 4 ? "full" : "");
+        arena_free(mem);
+    }
+}
+
 TEST(counts_are_one_list) {
     Arena *mem = arena_new();
     EXPECT_FAIL(plan_config(mem, plan_gpt2, RC "recompute [[x,0],[0,0]]"), EXIT_CONFIG,
