@@ -218,33 +218,43 @@ LLVMValueRef vmath_rsqrt(Emit *e, LLVMValueRef x) {
     return emit_fdiv(e, num(e, x, 1), vmath_sqrt(e, x));
 }
 
-/* High and low words of factor * x. */
-static void wide_mul(Emit *e, LLVMValueRef x, uint32_t factor, LLVMValueRef *high,
-                     LLVMValueRef *low) {
-    LLVMTypeRef narrow = LLVMTypeOf(x), wide = emit_vec_or_one(e->i64, emit_lanes(x));
-    LLVMValueRef f = LLVMBuildZExt(e->b, emit_i32_like(e, x, factor), wide, "");
-    LLVMValueRef shift = LLVMBuildZExt(e->b, emit_i32_like(e, x, 32), wide, "");
-    LLVMValueRef p = LLVMBuildMul(e->b, LLVMBuildZExt(e->b, x, wide, ""), f, "");
-    *low = LLVMBuildTrunc(e->b, p, narrow, "");
-    *high = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, p, shift, ""), narrow, "");
+/* A number of 64 bits for each lane of x. */
+static LLVMValueRef for_lanes(Emit *e, LLVMValueRef x, LLVMValueRef number) {
+    int lanes = emit_lanes(x);
+    return lanes ? emit_splat_n(e, number, lanes) : number;
 }
 
+/* factor times the low words of x, in 64 bits. */
+static LLVMValueRef wide_mul(Emit *e, LLVMValueRef x, uint32_t factor) {
+    LLVMValueRef low = for_lanes(e, x, emit_i64(e, 0xffffffff));
+    return LLVMBuildMul(e->b, LLVMBuildAnd(e->b, x, low, ""),
+                        for_lanes(e, x, emit_i64(e, factor)), "");
+}
+
+/* The high words of x, with those of a and the key. */
+static LLVMValueRef mixed(Emit *e, LLVMValueRef x, LLVMValueRef a, LLVMValueRef key) {
+    LLVMValueRef k = for_lanes(e, x, LLVMBuildZExt(e->b, key, e->i64, ""));
+    LLVMValueRef high = LLVMBuildLShr(e->b, x, for_lanes(e, x, emit_i64(e, 32)), "");
+    return LLVMBuildXor(e->b, LLVMBuildXor(e->b, high, a, ""), k, "");
+}
+
+/* Each word is the lower half of 64 bits from the first round to the last, with anything above:
+ * a product takes the lower half of its factors and gives both. */
 LLVMValueRef vmath_philox(Emit *e, const LLVMValueRef ctr[4], LLVMValueRef key0,
                           LLVMValueRef key1) {
-    LLVMValueRef c[4] = {ctr[0], ctr[1], ctr[2], ctr[3]};
-    int lanes = emit_lanes(c[0]);
+    LLVMTypeRef narrow = LLVMTypeOf(ctr[0]);
+    LLVMTypeRef wide = emit_vec_or_one(e->i64, emit_lanes(ctr[0]));
+    LLVMValueRef c[4];
+    for (int i = 0; i < 4; i++) c[i] = LLVMBuildZExt(e->b, ctr[i], wide, "");
     for (int round = 0; round < 10; round++) {
-        LLVMValueRef h0, l0, h1, l1;
-        LLVMValueRef k0 = lanes ? emit_splat_n(e, key0, lanes) : key0;
-        LLVMValueRef k1 = lanes ? emit_splat_n(e, key1, lanes) : key1;
-        wide_mul(e, c[0], 0xD2511F53u, &h0, &l0);
-        wide_mul(e, c[2], 0xCD9E8D57u, &h1, &l1);
-        c[0] = LLVMBuildXor(e->b, LLVMBuildXor(e->b, h1, c[1], ""), k0, "");
-        c[1] = l1;
-        c[2] = LLVMBuildXor(e->b, LLVMBuildXor(e->b, h0, c[3], ""), k1, "");
-        c[3] = l0;
+        LLVMValueRef p0 = wide_mul(e, c[0], 0xD2511F53u);
+        LLVMValueRef p1 = wide_mul(e, c[2], 0xCD9E8D57u);
+        c[0] = mixed(e, p1, c[1], key0);
+        c[1] = p1;
+        c[2] = mixed(e, p0, c[3], key1);
+        c[3] = p0;
         key0 = LLVMBuildAdd(e->b, key0, emit_i32(e, 0x9E3779B9u), "");
         key1 = LLVMBuildAdd(e->b, key1, emit_i32(e, 0xBB67AE85u), "");
     }
-    return c[0];
+    return LLVMBuildTrunc(e->b, c[0], narrow, "");
 }
