@@ -95,10 +95,8 @@ void memory_give_back(void) {
 void memory_keep(size_t bytes) {
     keeps = true;
 #ifdef __GLIBC__
-    enum {
-        LARGEST_BYTES = 32 << 20,
-        PIECE_BYTES = 16 << 20
-    }; /* of what is kept: glibc's most */
+    enum { LARGEST_BYTES = 32 << 20 }; /* that is kept: glibc's most */
+    enum { PIECE_BYTES = LARGEST_BYTES / 2 };
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     mallopt(M_MMAP_THRESHOLD, LARGEST_BYTES);
     Arena *mem = arena_new();
