@@ -168,6 +168,8 @@ struct Json;
 void train_say_changes(const Train *t, const struct Json *s);
 /* Does this run validate, and on other samples than those that the state has a mark of? */
 bool train_other_validation(const Train *t, const struct Json *s);
+/* Is the configuration the one of the state, as far as that knows its keys? */
+bool train_same_config(const Train *t, const struct Json *s);
 /* Has a key that counts another value now? */
 bool train_key_changed(const Train *t, const struct Json *s, const char *path);
 /* train_go_on.c: the run goes on with the sample behind those that the state of a checkpoint
@@ -244,7 +246,7 @@ void valid_end(Train *t);
 /* train_best.c: t->best_loss of the checkpoint that is there when the run starts; saves another when
  * the loss of this step is lower. One of a step after the first here is moved aside, whatever this
  * run saves, unless the run will make that step again; so is one whose loss is of other samples,
- * by a run that saves some and has steps to do. */
+ * or not known, by a run that saves some and has steps to do. */
 void best_start(Train *t);
 void best_save(Train *t, double loss);
 

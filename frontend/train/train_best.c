@@ -23,11 +23,20 @@ static const Json *state_at(const Train *t, int64_t step) {
     return ckpt_state_parse(t->mem, "state of the best checkpoint", m.state_json);
 }
 
-/* Is its loss of other samples, when it is to be compared? */
-static bool is_of_others(const Train *t, const Json *state) {
-    bool compared = t->job.cfg->checkpoint_save_best && t->step < t->steps;
-    if (!compared || !state || !train_other_validation(t, state)) return false;
-    report_say(t, "note: the loss of the best checkpoint is of other validation samples");
+/* A checkpoint that has no loss of its own has it in the point of its step. NAN: nowhere. */
+static double loss_of(const Train *t, const Json *state, int64_t step) {
+    double loss = json_get_f64(state, "valid_loss", NAN);
+    if (state && !isfinite(loss)) valid_point_at(t, step, false, &loss);
+    return loss;
+}
+
+/* Is its loss to be compared, but of other samples or unknown? */
+static bool cannot_compare(const Train *t, const Json *state, double loss) {
+    if (!t->job.cfg->checkpoint_save_best || t->step >= t->steps) return false;
+    bool others = state && train_other_validation(t, state);
+    if (isfinite(loss) && !others) return false;
+    report_say(t, "note: the loss of the best checkpoint is %s",
+               others ? "of other validation samples" : "not known");
     return true;
 }
 
@@ -36,7 +45,7 @@ static bool comes_again(const Train *t, const Json *state) {
     if (!state || !t->loaded || t->named || t->went_back) return false;
     const char *print = json_get_string(json_get(state, "data"), "fingerprint", "");
     return json_get(state, "valid_loss") && !strcmp(print, t->data_print) &&
-           !strcmp(json_get_string(state, "config_hash", ""), t->config_hash);
+           train_same_config(t, state);
 }
 
 void best_start(Train *t) {
@@ -44,11 +53,12 @@ void best_start(Train *t) {
     int64_t step = comm_rank() == 0 ? ckpt_newest(t->mem, best_folder(t)) : -1;
     if (step >= 0) {
         const Json *state = state_at(t, step);
+        double loss = loss_of(t, state, step);
         bool is_later = step > t->start_step && !comes_again(t, state);
-        if (is_later || is_of_others(t, state))
+        if (is_later || cannot_compare(t, state, loss))
             aside_move_best(t);
-        else if (state)
-            best = json_get_f64(state, "valid_loss", INFINITY);
+        else if (isfinite(loss))
+            best = loss;
     }
     comm_broadcast(&best, sizeof best, 0);
     t->best_loss = best;

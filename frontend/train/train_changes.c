@@ -14,6 +14,11 @@ static bool is_length(const char *path) {
     return is_one_of(path, keys, ARRAY_LEN(keys));
 }
 
+/* Had it a default that this version makes a value of? */
+static bool is_left_open(const Train *t, const Key *key, const char *was) {
+    return !config_given(t->job.cfg, key->path) && !strcmp(was, key->def);
+}
+
 /* The key from number *k on that has another value now than in a checkpoint, which had
  * *was; NULL: no further one. */
 static const char *next_change(const Train *t, const Json *s, int *k, const char **was) {
@@ -21,7 +26,7 @@ static const char *next_change(const Train *t, const Json *s, int *k, const char
     while (config && config->kind == JSON_OBJECT && *k < N_KEYS) {
         const Key *key = &key_table[(*k)++];
         *was = json_get_string(config, key->path, NULL);
-        if (*was && train_key_counts(key) &&
+        if (*was && train_key_counts(key) && !is_left_open(t, key, *was) &&
             strcmp(*was, config_value(t->job.cfg, t->mem, key->path)))
             return key->path;
     }
@@ -51,6 +56,15 @@ static const char *changes(const Train *t, const Json *s, bool *other) {
         text_add(&text, "; the steps of the run were %lld and are %lld", steps,
                  (long long)t->steps);
     return text.s;
+}
+
+/* Keys that the version which saved it did not have are no difference, but the text of a module
+ * is known by its hash alone. */
+bool train_same_config(const Train *t, const Json *s) {
+    const char *hash = json_get_string(s, "config_hash", "");
+    bool other;
+    if (!strcmp(hash, t->config_hash)) return true;
+    return json_get(s, "config") && !t->job.module.path && !changes(t, s, &other)[0];
 }
 
 /* A folder that was not chosen may hold another experiment. */
@@ -102,8 +116,8 @@ typedef struct Common {
 
 static Common common_with(const Train *t, const Json *s) {
     const Json *data = json_get(s, "data");
-    const char *hash = json_get_string(s, "config_hash", ""), *path, *was;
-    bool known = json_get(s, "config") || !strcmp(hash, t->config_hash);
+    const char *path, *was;
+    bool known = json_get(s, "config") || train_same_config(t, s);
     int64_t seq = json_get_i64(data, "seq", 0, INT64_MAX, 0);
     Common c = {.data = seq == t->data->seq,
                 .length = true,
@@ -184,7 +198,7 @@ void train_say_changes(const Train *t, const Json *s) {
                    "note: saved with %lld threads, resumed with %d: the order of sums, "
                    "and so the last bits, will differ",
                    (long long)threads, t->threads);
-    if (hash[0] && strcmp(hash, t->config_hash)) say_config(t, s);
+    if (hash[0] && !train_same_config(t, s)) say_config(t, s);
     compare_data(t, s);
     if (t->valid_changed)
         report_say(t,

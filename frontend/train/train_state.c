@@ -276,7 +276,7 @@ static void leave_diverged(Train *t, const char *dir, char **state) {
              "good step: write --resume never and %s to start anew, or --resume %s to go "
              "on all the same",
              why, newest, milder, now);
-    if (!strcmp(json_get_string(s, "config_hash", ""), t->config_hash))
+    if (train_same_config(t, s))
         fail(EXIT_DIVERGED,
              "the run has diverged (%s at step %lld), and the same configuration would "
              "do so again: write %s, say, to go on from %s, or --resume %s to go on "

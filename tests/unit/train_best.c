@@ -1,6 +1,7 @@
 /* Tests of the checkpoint with the lowest validation loss over several starts of a run. */
 #include "frontend/config/commands.h"
 #include "ranks.h"
+#include "runtime/store/ckpt_files.h"
 
 TEST_LABEL(RANKS);
 TEST_LABEL(QUICK);
@@ -143,4 +144,46 @@ TEST_LIMIT(a_step_that_comes_again, 120) {
 TEST_LABEL_OF(a_step_that_comes_again_on_ranks, RELEASED);
 TEST_LIMIT(a_step_that_comes_again_on_ranks, 120) {
     comes_again(2);
+}
+
+/* Writes `to` over where the state of a checkpoint has `from`. */
+static void edit_state(const char *folder, int step, const char *from, const char *to) {
+    const char *path =
+        arena_printf(mem(), "%s/%s/step_%08d", in_temp("run"), folder, step);
+    Manifest m;
+    EXPECT(!manifest_read(mem(), path, &m));
+    char *state = arena_strdup(mem(), m.state_json), *at = strstr(state, from);
+    EXPECT(at != NULL);
+    memcpy(at, to, strlen(to));
+    m.state_json = state;
+    Text text = manifest_text(mem(), &m);
+    file_write(path_join(mem(), path, CKPT_MANIFEST), text.s, text.n, EXIT_DATA);
+}
+
+/* Older versions left it to the points; where these are gone too, nothing is compared. */
+TEST_LIMIT(a_loss_that_is_not_in_the_checkpoint, 120) {
+    const char *worse = KEEPS_BEST "--lr_schedule.learning_rate 100 "
+                                   "--runner_config.max_steps %d";
+    const char *run = train(1, KEEPS_BEST "--runner_config.max_steps 8");
+    edit_state(RUN_BEST, 8, "\"valid_loss\"", "\"valid_lost\"");
+    train(1, arena_printf(mem(), worse, 10));
+    EXPECT(has(RUN_BEST, 8) && !has(RUN_BEST, 10));
+    EXPECT(remove(path_join(mem(), run, RUN_VALIDATION)) == 0);
+    train(1, arena_printf(mem(), worse, 12));
+    SAID_EXPECT("note: the loss of the best checkpoint is not known");
+    EXPECT(has(RUN_BEST ".before-1", 8) && has(RUN_BEST, 12));
+}
+
+/* A key that the version did not have, which saved the checkpoints, is no difference. */
+TEST_LIMIT(a_step_that_comes_again_of_fewer_keys, 120) {
+    const char *run = train(1, KEEPS_BEST);
+    lose_last_checkpoint(run);
+    for (int i = 0; i < 2; i++) {
+        const char *folder = i ? RUN_BEST : RUN_CHECKPOINTS;
+        edit_state(folder, i ? 12 : 8, "\"optimizer.beta1\"", "\"optimizer.old_1\"");
+        edit_state(folder, i ? 12 : 8, "\"config_hash\":\"", "\"config_hash\":\"old");
+    }
+    train(1, KEEPS_BEST);
+    EXPECT(!strstr(said(), "the configuration is not the one"));
+    EXPECT(has(RUN_BEST, 12) && !has(RUN_BEST ".before-1", 12));
 }
