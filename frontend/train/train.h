@@ -166,6 +166,8 @@ void aside_move_best(const Train *t);
  * checkpoint `s` is; then the bits differ too. */
 struct Json;
 void train_say_changes(const Train *t, const struct Json *s);
+/* As CkptExplain, of the Train `context`. */
+const char *train_explain_misfit(void *context, const char *state_json);
 /* Does this run validate, and on other samples than those that the state has a mark of? */
 bool train_other_validation(const Train *t, const struct Json *s);
 /* Is the configuration the one of the state, as far as that knows its keys? */

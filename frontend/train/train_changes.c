@@ -14,21 +14,26 @@ static bool is_length(const char *path) {
     return is_one_of(path, keys, ARRAY_LEN(keys));
 }
 
+/* What it was in a checkpoint, if that is not what it is now; else NULL. */
+static const char *was_other(const Train *t, const Json *s, const Key *key) {
+    const char *was = json_get_string(json_get(s, "config"), key->path, NULL);
+    bool other = was && train_key_counts(key) &&
+                 strcmp(was, config_value(t->job.cfg, t->mem, key->path)) != 0;
+    return other ? was : NULL;
+}
+
 /* Had it a default that this version makes a value of? */
 static bool is_left_open(const Train *t, const Key *key, const char *was) {
     return !config_given(t->job.cfg, key->path) && !strcmp(was, key->def);
 }
 
-/* The key from number *k on that has another value now than in a checkpoint, which had
+/* The key from number *k on that was given another value than in a checkpoint, which had
  * *was; NULL: no further one. */
 static const char *next_change(const Train *t, const Json *s, int *k, const char **was) {
-    const Json *config = json_get(s, "config");
-    while (config && config->kind == JSON_OBJECT && *k < N_KEYS) {
+    while (*k < N_KEYS) {
         const Key *key = &key_table[(*k)++];
-        *was = json_get_string(config, key->path, NULL);
-        if (*was && train_key_counts(key) && !is_left_open(t, key, *was) &&
-            strcmp(*was, config_value(t->job.cfg, t->mem, key->path)))
-            return key->path;
+        *was = was_other(t, s, key);
+        if (*was && !is_left_open(t, key, *was)) return key->path;
     }
     return NULL;
 }
@@ -40,6 +45,11 @@ bool train_key_changed(const Train *t, const Json *s, const char *path) {
     return false;
 }
 
+static void add_change(const Train *t, Text *text, const char *path, const char *was) {
+    text_add(text, "; %s was %.100s and is %.100s", path, was,
+             config_value(t->job.cfg, t->mem, path));
+}
+
 /* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now; *other:
  * more than the length of the run differs. */
 static const char *changes(const Train *t, const Json *s, bool *other) {
@@ -49,8 +59,7 @@ static const char *changes(const Train *t, const Json *s, bool *other) {
     long long steps = json_get_i64(s, "steps", 0, INT64_MAX, 0);
     for (int k = 0; (path = next_change(t, s, &k, &was));) {
         *other |= !is_length(path);
-        text_add(&text, "; %s was %.100s and is %.100s", path, was,
-                 config_value(t->job.cfg, t->mem, path));
+        add_change(t, &text, path, was);
     }
     if (!text.n && steps && steps != t->steps)
         text_add(&text, "; the steps of the run were %lld and are %lld", steps,
@@ -65,6 +74,19 @@ bool train_same_config(const Train *t, const Json *s) {
     bool other;
     if (!strcmp(hash, t->config_hash)) return true;
     return json_get(s, "config") && !t->job.module.path && !changes(t, s, &other)[0];
+}
+
+/* The keys of the model, or of another optimizer. */
+const char *train_explain_misfit(void *context, const char *state_json) {
+    const Train *t = context;
+    const Json *s = ckpt_state_parse(t->mem, "state of the checkpoint", state_json);
+    Text text = text_new(t->mem);
+    for (int k = 0; k < N_KEYS; k++) {
+        const char *path = key_table[k].path, *was = was_other(t, s, &key_table[k]);
+        if (was && (begins_with(path, "model.") || !strcmp(path, "optimizer.type")))
+            add_change(t, &text, path, was);
+    }
+    return text.s;
 }
 
 /* A folder that was not chosen may hold another experiment. */

@@ -356,7 +356,10 @@ static bool load_checkpoint(Train *t, char **state) {
 static bool resume(Train *t) {
     char *state = NULL;
     t->step = 0;
-    if (!load_checkpoint(t, &state)) return false;
+    ckpt_explain(train_explain_misfit, t);
+    bool loaded = load_checkpoint(t, &state);
+    ckpt_explain(NULL, NULL);
+    if (!loaded) return false;
     report_say(t, "resumed after step %lld", (long long)t->step);
     if (t->job.has_source)
         report_say(t, "note: init_from is not used: a checkpoint is there");

@@ -76,6 +76,11 @@ bool ckpt_load_latest(Arena *mem, const char *dir, CkptTensor *t, int n,
 void ckpt_load_dir(Arena *mem, const char *folder, CkptTensor *t, int n,
                    char **state_json, int64_t *step);
 
+/* Who loads may say in what its configuration differs from that in the state of a checkpoint which
+ * is of another model: words that begin with "; ", or "". NULL: nobody does. */
+typedef const char *CkptExplain(void *context, const char *state_json);
+void ckpt_explain(CkptExplain *explain, void *context);
+
 /* The state that a checkpoint has; `name` is what failures, with EXIT_CHECKPOINT, call it. */
 const struct Json *ckpt_state_parse(Arena *mem, const char *name, const char *state_json);
 

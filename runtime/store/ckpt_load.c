@@ -190,13 +190,22 @@ static const char *read_head(Load *l) {
     return table_parse(l->mem, group_share(&l->group, l->mem, text), &l->table);
 }
 
+static CkptExplain *explain;
+static void *explain_context;
+
+void ckpt_explain(CkptExplain *with, void *context) {
+    explain = with;
+    explain_context = context;
+}
+
 /* Parameters are compared before the states of the optimizer. */
 static _Noreturn void refuse_misfit(const Load *l) {
     bool model = l->misfit_kind == CKPT_MODEL;
+    const char *why = explain ? explain(explain_context, l->m.state_json) : "";
     fail(EXIT_CHECKPOINT,
-         "checkpoint %s is of another %s: %s. Use the configuration it was trained "
+         "checkpoint %s is of another %s: %s%s. Use the configuration it was trained "
          "with, another folder (--output_dir DIR)%s, or --resume never to start anew",
-         l->folder, model ? "model" : "optimizer (optimizer.type)", l->misfit,
+         l->folder, model ? "model" : "optimizer (optimizer.type)", l->misfit, why,
          model ? "" : " and its weights alone (--init_from)");
 }
 

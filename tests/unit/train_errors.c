@@ -278,9 +278,14 @@ TEST_LIMIT(a_checkpoint_of_another_model, 120) {
     RUN_EXPECT(EXIT_CHECKPOINT,
                arena_printf(mem(), "%s --model.model_config.num_layers 3", words));
     SAID_EXPECT("is of another model: ");
+    SAID_EXPECT("; model.model_config.num_layers was 2 and is 3");
+    RUN_EXPECT(EXIT_CHECKPOINT,
+               arena_printf(mem(), "%s --model.model_config.add_bias_linear No", words));
+    SAID_EXPECT("; model.model_config.add_qkv_bias was True and is False");
     RUN_EXPECT(EXIT_CHECKPOINT,
                arena_printf(mem(), "%s --optimizer.type Momentum", words));
     SAID_EXPECT("is of another optimizer (optimizer.type): ");
+    SAID_EXPECT("; optimizer.type was AdamW and is Momentum. Use the configuration");
     RUN_EXPECT(0, words);
 }
 
