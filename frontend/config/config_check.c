@@ -147,7 +147,8 @@ static void check_one_bias(const Config *c, bool on, const char *path) {
     bool said = config_given(c, MODEL "add_bias_linear") || !config_has_source(c);
     if (c->model_add_bias_linear && said && !on)
         config_refuse(
-            c, path, MODEL "add_bias_linear", "set add_bias_linear False as well",
+            c, path, MODEL "add_bias_linear",
+            "leave it out, or set add_bias_linear False for a model without biases",
             "%s False is given together with add_bias_linear True", path + strlen(MODEL));
 }
 
