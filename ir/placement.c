@@ -330,6 +330,6 @@ void fail_op(const Op *op, const char *fmt, ...) {
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     if (!op->line || !m->file) fail(EXIT_CONFIG, "@%s: %s", op->fn->name, message);
-    SourcePos at = {m->file, m->text, op->line, 3};
+    SourcePos at = {m->file, m->text, op->line};
     fail_at(EXIT_CONFIG, at, NULL, "@%s: %s", op->fn->name, message);
 }
