@@ -214,11 +214,14 @@ void catch_end(Catch *c) {
     catch_top = c->outer;
 }
 
-static const char failure_prefix[] = "stator: error: ";
+const char *program_name = "stator";
+static const char error_mark[] = ": error: ";
 
 const char *catch_text(const Catch *c) {
-    size_t n = strlen(failure_prefix);
-    return c->message + (strncmp(c->message, failure_prefix, n) ? 0 : n);
+    size_t name = strlen(program_name), mark = strlen(error_mark);
+    bool prefixed = !strncmp(c->message, program_name, name) &&
+                    !strncmp(c->message + name, error_mark, mark);
+    return c->message + (prefixed ? name + mark : 0);
 }
 
 /* U+0080 .. U+009F are control characters too. */
@@ -282,7 +285,7 @@ _Noreturn void catch_fail_at(const Catch *c, SourcePos at) {
 static _Noreturn void fail_with(int code, const char *fmt, va_list ap) {
     char message[3072], whole[3200];
     vsnprintf(message, sizeof message, fmt, ap);
-    snprintf(whole, sizeof whole, "%s%s", failure_prefix, message);
+    snprintf(whole, sizeof whole, "%s%s%s", program_name, error_mark, message);
     leave(code, make_printable(whole, LINES_INDENTED));
 }
 
@@ -318,12 +321,13 @@ _Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     const char *file = at.file ? at.file : "input";
+    source_line(at.text, at.line - at.before, line, sizeof line);
+    if (!at.col) at.col = 1 + (int)strspn(line, " \t");
     int n = at.line > 0
                 ? snprintf(whole, sizeof whole, "%.500s:%d:%d: error: %s", file, at.line,
                            at.col, message)
                 : snprintf(whole, sizeof whole, "%.500s: error: %s", file, message);
     if (at.text && at.line > 0) {
-        source_line(at.text, at.line - at.before, line, sizeof line);
         int caret = MIN(MAX(at.col - 1, 0), (int)strlen(line));
         n += snprintf(whole + n, sizeof whole - (size_t)n, "\n    %s\n    %*s^", line,
                       caret, "");

@@ -146,9 +146,11 @@ enum { EXIT_CONFIG = 2, EXIT_DATA = 3, EXIT_CHECKPOINT = 4, EXIT_MEMORY = 5 };
 enum { EXIT_HUNG = 6 };       /* a rank could not go on, and the others were ended */
 enum { EXIT_NETWORK = 7 };    /* a message between ranks failed, or a host is gone */
 enum { EXIT_INTERNAL = 134 }; /* a bug of stator; abort() gives the same, 128 + SIGABRT */
+extern const char *program_name; /* "stator": failures without a place begin with it */
 
 /* A position in an input text. `text` is the whole source (for the quoted line) or NULL;
- * line and col count from 1; line 0 means the file as a whole. */
+ * line and col count from 1; line 0 means the file as a whole, col 0 the first word of the
+ * line. */
 typedef struct SourcePos {
     const char *file;
     const char *text;

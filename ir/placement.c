@@ -253,22 +253,27 @@ void sum_operand(SumOperands *in, const Type *t, bool free, bool zero, bool pend
     in->summed += type_count(t);
 }
 
-/* Summands are not rounded unless the op says so, and there are no more of them than before. */
-bool sums_go_on(const Op *op, const SumOperands *in) {
+/* Summands are not rounded unless the op says so. */
+bool sums_may_go_on(const Op *op, const SumOperands *in) {
     bool rounds = op_has(op, F_CAST) && !op_int(op, "parts", 0) &&
                   dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt];
-    int64_t out = 0;
     if (!in->pending || rounds) return false;
-    for (int i = 0; i < op->nout; i++) {
+    for (int i = 0; i < op->nout; i++)
         if (!dtype_is_float(op->out[i]->ty.dt)) return false;
-        out += type_count(&op->out[i]->ty);
-    }
     if (op_has(op, F_PLUS))
         return in->pending + in->zeros == in->floats || op->out[0]->ty.rank == 0;
     if (op_has(op, F_MOVE)) return true;
-    if (!op_has(op, F_LINEAR) || out > in->summed) return false;
+    if (!op_has(op, F_LINEAR)) return false;
     if (op_has(op, F_ADDENDS)) return op->nin == 2 && in->pending == 1;
     return in->pending == in->floats;
+}
+
+/* There are no more numbers to sum than before. */
+bool sums_go_on(const Op *op, const SumOperands *in) {
+    int64_t out = 0;
+    for (int i = 0; i < op->nout; i++) out += type_count(&op->out[i]->ty);
+    if (!op_has(op, F_PLUS | F_MOVE) && out > in->summed) return false;
+    return sums_may_go_on(op, in);
 }
 
 static void drop_axes(Type *t, Axes single) {
@@ -325,6 +330,6 @@ void fail_op(const Op *op, const char *fmt, ...) {
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     if (!op->line || !m->file) fail(EXIT_CONFIG, "@%s: %s", op->fn->name, message);
-    SourcePos at = {m->file, m->text, op->line, 3};
+    SourcePos at = {m->file, m->text, op->line};
     fail_at(EXIT_CONFIG, at, NULL, "@%s: %s", op->fn->name, message);
 }

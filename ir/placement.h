@@ -79,7 +79,9 @@ typedef struct SumOperands {
     int64_t summed; /* numbers in these */
 } SumOperands;
 void sum_operand(SumOperands *in, const Type *t, bool free, bool zero, bool pending);
-/* Do partial sums of operands go on into the results of the op? Then none is finished first. */
+/* Are the results of the op partial sums where these operands are? */
+bool sums_may_go_on(const Op *op, const SumOperands *in);
+/* And is it worth it? Then none is finished first. */
 bool sums_go_on(const Op *op, const SumOperands *in);
 
 /* Fails with EXIT_CONFIG: "@function: ...", at the line of the text the op came from. */

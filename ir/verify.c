@@ -20,8 +20,8 @@ static _Noreturn void bad(const Check *c, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    int line = c->op ? c->op->line : c->f->line, column = c->op ? 3 : 1;
-    SourcePos at = {c->file ? c->file : c->m->name, c->text, line, column};
+    int line = c->op ? c->op->line : c->f->line;
+    SourcePos at = {c->file ? c->file : c->m->name, c->text, line};
     fail_at(EXIT_CONFIG, at, NULL, "@%s: %s%s%s", c->f->name,
             c->op ? optab[c->op->kind].name : "", c->op ? ": " : "", message);
 }

@@ -129,11 +129,13 @@ static int take(Command *c, const char *word, char *value) {
 /* What was printed has gone out, or the exit code says that it has not. */
 static int printed(void) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
-    fprintf(stderr, "stator-opt: error: cannot write to stdout: %s\n", strerror(errno));
+    fprintf(stderr, "%s: error: cannot write to stdout: %s\n", program_name,
+            strerror(errno));
     return EXIT_DATA;
 }
 
 int main(int argc, char **argv) {
+    program_name = "stator-opt";
     Arena *mem = arena_new();
     Command c = {.mem = mem, .passes = "", .o = pass_options_default()};
     for (int i = 1, n; i < argc; i += n) {

@@ -3,6 +3,9 @@
 
 void pass_stage(Module *m, const PassOptions *o) {
     if (!m->stages || o->stage < 0) return;
+    if (o->stage >= m->stages)
+        fail(EXIT_CONFIG, "stage=%d: module @%s has the stages 0 to %d", o->stage,
+             m->name, m->stages - 1);
     for (Func *f = m->first; f; f = f->next) {
         if (!func_is_entry(f)) continue;
         if (o->steps) o->steps[f->stage] = f;

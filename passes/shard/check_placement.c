@@ -15,6 +15,25 @@ static void expect(const Op *op, const Value *v, const Type *want, const char *w
         optab[op->kind].name, what, v->name, shown(op->fn, &v->ty), shown(op->fn, want));
 }
 
+/* The sum over ranks of what the op makes of parts is what it makes of their sum. */
+static void expect_sums(const Op *op, Axes passes) {
+    const Mesh *m = &op->fn->mod->mesh;
+    for (int a = 0; a < m->naxes; a++) {
+        SumOperands in = {0};
+        if (!(passes >> a & 1)) continue;
+        for (int i = 0; i < op->nin; i++) {
+            const Type *t = &op->in[i]->ty;
+            sum_operand(&in, t, false, false, t->pending >> a & 1);
+        }
+        if (sums_may_go_on(op, &in)) continue;
+        const char *name = m->axis[a].name;
+        fail_op(op,
+                "%s: partial sums over %s do not go on into its results: put reshard "
+                "{how=\"all_reduce\"; axis=\"%s\"} before it and leave +%s out of over",
+                optab[op->kind].name, name, name, name);
+    }
+}
+
 static void expect_op(const Op *op) {
     Over o = over_read(op);
     bool zero;
@@ -22,9 +41,15 @@ static void expect_op(const Op *op) {
         Type want = over_operand(op, &o, i);
         expect(op, op->in[i], &want, "operand");
     }
+    expect_sums(op, o.passes);
     for (int i = 0; i < op->nout; i++) {
         Type gives = over_result(op, &o, i);
-        if (!value_is_free(op->out[i], &zero)) expect(op, op->out[i], &gives, "result");
+        const Type *ty = &op->out[i]->ty;
+        if (value_is_free(op->out[i], &zero)) {
+            memcpy(gives.split, ty->split, sizeof gives.split);
+            if (zero) gives.pending = ty->pending;
+        }
+        expect(op, op->out[i], &gives, "result");
     }
 }
 
@@ -38,6 +63,16 @@ static void expect_back(const Func *f, int ret, int arg) {
          "pass "
          "reshard before localize",
          f->name, v->name, shown(f, &v->ty), a->name, shown(f, &a->ty));
+}
+
+/* What reads the results of an entry takes them for whole sums. */
+static void expect_finished(const Func *f, int ret) {
+    const Value *v = f->ret[ret];
+    if (!v->ty.pending) return;
+    fail(EXIT_CONFIG,
+         "@%s: result %%%s is %s, a partial sum on each rank: run pass reshard before "
+         "localize",
+         f->name, v->name, shown(f, &v->ty));
 }
 
 static void expect_call(const Op *op) {
@@ -73,6 +108,9 @@ void check_placed(const Module *m) {
                 expect_op(op);
         }
         for (int i = 0; i < f->nret; i++)
-            if (f->alias[i] >= 0) expect_back(f, i, f->alias[i]);
+            if (f->alias[i] >= 0)
+                expect_back(f, i, f->alias[i]);
+            else if (func_is_entry(f))
+                expect_finished(f, i);
     }
 }

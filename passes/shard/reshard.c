@@ -17,6 +17,12 @@ static int carried(const Module *m, const Func *f) {
     return most;
 }
 
+/* Can it be made under this placement, with no message? */
+static bool may_lie_so(const Value *v, const Type *want) {
+    bool zero;
+    return value_is_free(v, &zero) && (zero || !want->pending);
+}
+
 /* An earlier reshard of v to this placement. */
 static Value *made_before(Func *f, const Value *v, const Type *ty, const Op *stop) {
     for (Op *op = f->first; op && op != stop; op = op->next) {
@@ -89,12 +95,10 @@ static Value *moved(const PassOptions *options, Builder *b, Value *v, Type want)
 
 static Value *brought(const PassOptions *options, Func *f, Op *before, Value *v,
                       const Type *ty) {
-    bool zero;
     Type want = *ty;
     want.dt = v->ty.dt;
     Builder b = before ? build_before(before) : build_at_end(f);
-    if (value_is_free(v, &zero) && (zero || !want.pending))
-        return made_again(options, &b, v->def, &want);
+    if (may_lie_so(v, &want)) return made_again(options, &b, v->def, &want);
     if (v->def && !want.pending && makes_dimension(v->def))
         return made_again(options, &b, v->def, &want);
     b.name = v->name;
@@ -108,9 +112,7 @@ static void bring_results(const PassOptions *options, Op *op, const Over *o) {
     for (int i = 0; i < op->nout; i++) {
         Type gives = call ? call_result(op, i) : over_result(op, o, i),
              want = op->out[i]->ty;
-        bool zero;
-        if (type_same_placement(&gives, &want) || value_is_free(op->out[i], &zero))
-            continue;
+        if (type_same_placement(&gives, &want) || may_lie_so(op->out[i], &want)) continue;
         Builder b = build_behind(op);
         b.name = op->out[i]->name;
         op->out[i]->ty = gives;

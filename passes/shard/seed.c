@@ -2,8 +2,8 @@
  * named values. Level global. An annotation is a pattern and a placement:
  *     "h.mlp.c_fc.weight"  "-,tp"      an argument of the model
  *     "layer/x"            "dp,cp.tp,-" a value of function @layer
- * `*` stands for any letters; one entry a dimension, `-` for whole; the dimension of
- * stacked layers may be left out. The user's annotation of a value replaces the
+ * `*` stands for any letters; one entry a dimension, `-` for whole; that of stacked
+ * layers alone may be left out. The user's annotation of a value replaces the
  * strategy's; two of the user's that contradict each other on a value are refused.
  * A `gathered` one makes `%x.gathered = reshard %x` for the readers of %x, so that it has a
  * name, and may be kept or made again like any other value.
@@ -53,18 +53,33 @@ static Axes parse_axes(const Module *m, const Annotation *a, const Value *v,
            mesh_axes_text(m->mem, &m->mesh, (Axes)((1u << m->mesh.naxes) - 1)));
 }
 
+/* Is its first dimension that of stacked layers: does a loop take or give a slice a run? */
+static bool is_stacked(const Func *f, const Value *v) {
+    for (const Op *op = f->first; op; op = op->next) {
+        if (!op_is_call(op)) continue;
+        const Call c = call_of(op);
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v && call_slices(&c, i)) return true;
+        for (int i = c.carry; c.loop && i < op->nout; i++)
+            if (op->out[i] == v) return true;
+    }
+    return false;
+}
+
 /* The type of the value as the annotation places it; fails where it cannot. */
-static Type placed_by(const Module *m, const Annotation *a, const char *where,
+static Type placed_by(const Module *m, const Annotation *a, const Func *f,
                       const Value *v) {
     int n = entries(a->placement), d = v->ty.rank - n;
+    bool stacked = is_stacked(f, v);
     Axes used = 0;
     Type ty = v->ty;
-    if (d < 0 || d > 1 || !v->ty.rank) {
-        refuse(
-            a, v,
-            "'%s' has %d entr%s, but %%%s of @%s has %d dimensions: write one for each "
-            "(the first may be left out), '-' where it is whole",
-            a->placement, n, n == 1 ? "y" : "ies", v->name, where, v->ty.rank);
+    if (d < 0 || d > stacked || !v->ty.rank) {
+        refuse(a, v,
+               "'%s' has %d entr%s, but %%%s of @%s has %d dimension%s: write one for "
+               "each%s, '-' where it is whole",
+               a->placement, n, n == 1 ? "y" : "ies", v->name, f->name, v->ty.rank,
+               v->ty.rank == 1 ? "" : "s",
+               stacked ? " (that of stacked layers may be left out)" : "");
     }
     memset(ty.split, 0, sizeof ty.split);
     for (const char *p = a->placement; *p; d++) {
@@ -158,7 +173,7 @@ static void refuse_both(const Module *m, const PassOptions *o, int nth, const Ma
         const Annotation *b = &o->annotation[i];
         if (a->derived != b->derived || a->gathered != b->gathered) continue;
         if (!is_about(b, at->f, at->v)) continue;
-        Type other = placed_by(m, b, at->f->name, at->v);
+        Type other = placed_by(m, b, at->f, at->v);
         if (type_same_placement(&other, ty)) continue;
         refuse(
             a, at->v,
@@ -191,11 +206,11 @@ static void place(const Module *m, const PassOptions *o, int nth) {
         if (a->gathered) {
             if (!at->v->def || at->v->ty.rank != entries(a->placement)) continue;
             if (goes_on(a, at->f, at->v)) continue;
-            Type ty = placed_by(m, a, at->f->name, at->v);
+            Type ty = placed_by(m, a, at->f, at->v);
             gather(m, at->v->def, at->v, &ty);
             continue;
         }
-        Type ty = placed_by(m, a, at->f->name, at->v);
+        Type ty = placed_by(m, a, at->f, at->v);
         refuse_both(m, o, nth, at, &ty);
         at->v->ty = ty;
     }
@@ -207,8 +222,8 @@ int seed_replaces(const Module *m, const Annotation *by, const Annotation *old) 
     for (int i = 0; i < all.n; i++) {
         const Match *at = &all.items[i];
         if (by->derived || !old->derived || !is_about(old, at->f, at->v)) continue;
-        Type was = placed_by(m, old, at->f->name, at->v);
-        Type is = placed_by(m, by, at->f->name, at->v);
+        Type was = placed_by(m, old, at->f, at->v);
+        Type is = placed_by(m, by, at->f, at->v);
         n += !type_same_placement(&was, &is);
     }
     return n;

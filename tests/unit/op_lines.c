@@ -121,6 +121,26 @@ TEST(arguments_and_results_have_the_line_of_their_function) {
     }
 }
 
+/* However it is indented, an op begins at the first word of its line: where the verifier
+ * refuses it, and where a pass does. */
+TEST(ops_have_the_column_of_their_first_word) {
+    static const char *const before[] = {"", "\t", "  ", "        "};
+    static const char *const types[][2] = {{"4", "3"}, {"4:a", "4"}};
+    for (volatile int i = 0; i < ARRAY_LEN(before) * ARRAY_LEN(types); i++) {
+        Arena *mem = arena_new();
+        const char *blanks = before[i / 2], *const *type = types[i % 2];
+        char *text = arena_printf(mem,
+                                  "module @t mesh(a=2) level(sharded)\n"
+                                  "func @f:model(%%x: f32[%s]) -> (f32[%s]) {\n"
+                                  "%s%%y = tanh %%x : f32[%s]\n  return %%y\n}\n",
+                                  type[0], type[1], blanks, type[1]);
+        EXPECT_FAIL(
+            after(mem, text, "localize"), EXIT_CONFIG,
+            arena_printf(mem, "net.ir:3:%d: error: @f: tanh: ", (int)strlen(blanks) + 1));
+        arena_free(mem);
+    }
+}
+
 TEST(what_is_next_to_an_op_is_made_for_it) {
     Arena *mem = arena_new();
     static const char text[] = "module @t mesh() level(global)\n"

@@ -170,7 +170,8 @@ TEST(nothing_to_run_is_said) {
     EXPECT(p);
     out[fread(out, 1, sizeof out - 1, p)] = 0;
     EXPECT_INT(WEXITSTATUS(pclose(p)), EXIT_CONFIG);
-    EXPECT_PART(out, "module @m has no function of role model or step to run");
+    EXPECT_PART(
+        out, "stator-opt: error: module @m has no function of role model or step to run");
     arena_free(mem);
 }
 
