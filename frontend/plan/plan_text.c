@@ -1,6 +1,7 @@
 /* plan_text.c - a plan for people. */
 #include "frontend/plan/plan.h"
 #include "passes/cost/message.h"
+#include "runtime/core/rt.h"
 #include <stdlib.h>
 
 enum { BAR_CHARS = 40, GROUPS_SHOWN = 3, MEMBERS_SHOWN = 8 };
@@ -436,6 +437,9 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
     for (int i = 0; i < p->job->cfg->n_notes; i++)
         text_add(out, "note: %s\n", p->job->cfg->notes[i]);
     text_add(out, "plan %s", p->pipe ? p->pipe->hash : p->hash);
-    if (seconds > 0) text_add(out, ", made in %.2f s", seconds);
+    int threads = rt_threads();
+    if (seconds > 0)
+        text_add(out, " of %d thread%s a rank, made in %.2f s", threads,
+                 threads == 1 ? "" : "s", seconds);
     text_add(out, "\n");
 }

@@ -69,6 +69,26 @@ static void set_rates(const Options *o, Plan *p) {
     plan_set_rates(p, r);
 }
 
+static int64_t ranks_of(const Config *cfg) {
+    const int64_t degree[] = {
+        cfg->parallel_config_data_parallel, cfg->parallel_config_context_parallel,
+        cfg->parallel_config_model_parallel, cfg->parallel_config_pipeline_stage};
+    int64_t ranks = 1;
+    for (int i = 0; i < ARRAY_LEN(degree); i++)
+        ranks = MIN(ranks * degree[i], (int64_t)INT32_MAX);
+    return ranks;
+}
+
+/* The plan is that of the run, so its ranks have as many threads as launch would give them: of this
+ * host, or of one of the machine's. */
+static void share_host(const Config *cfg, int64_t ranks) {
+    const Machine *m = config_machine(cfg);
+    if (!ranks) ranks = ranks_of(cfg);
+    rt_share_host(m ? plan_threads(cfg, m, (int)ranks)
+                    : (int)MAX(1, rt_cores() / MAX(ranks, 1)),
+                  false);
+}
+
 int cmd_plan(int argc, char **argv) {
     double start = clock_seconds();
     const Options *o = options_take(COMMAND_plan, argc, argv);
@@ -82,6 +102,7 @@ int cmd_plan(int argc, char **argv) {
     ConfigWords words = {o->nwords ? o->word[0] : NULL, o->nflags, o->flag};
     int64_t ranks = option_int(o, "-n", 0);
     Config *cfg = automatic_load(mem, &words, ranks);
+    share_host(cfg, ranks);
     Plan p = plan_of_config(mem, cfg, ranks);
     double seconds = clock_seconds() - start;
     const Machine *machine = config_machine(cfg);

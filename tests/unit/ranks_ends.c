@@ -189,6 +189,25 @@ static int threads_under(const char *flags) {
     return (int)json_f64(json_need(plan, "threads"));
 }
 
+/* Where nobody says a number: the plan of some ranks is that of their run. */
+TEST(threads_of_a_plan) {
+    const char *config = runs_small_config(4, 4), *run = in_temp("run");
+    unsetenv("STATOR_THREADS");
+    unsetenv("OMP_NUM_THREADS");
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        remove_all(run);
+        ranks_run(ranks, config, run, "--train_steps 4");
+        const Json *plan =
+            json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20, EXIT_DATA);
+        RUN_EXPECT(0,
+                   arena_printf(mem(), "plan %s --train_steps 4 -n %d", config, ranks));
+        int threads = MAX(1, rt_cores() / ranks);
+        SAID_EXPECT(arena_printf(mem(), "plan %s of %d thread",
+                                 json_string(json_need(plan, "plan_hash")), threads));
+        EXPECT_INT(json_i64(json_need(plan, "threads"), 0, 4096), threads);
+    }
+}
+
 /* Ranks of a host that nobody gave cores share them; who says a number gets it. */
 TEST(threads_of_plain_mpirun) {
     int cores = rt_cores();
