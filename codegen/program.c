@@ -112,6 +112,8 @@ const char *program_build_id(void) {
 /* All ranks run the objects of rank 0, so they must be able to. */
 static void compare_targets(Arena *mem, const struct ProgramCode *code) {
     Text mine = text_new(mem);
+    agree_on(mem, "JIT level", code->target->quick ? "O0" : "O2",
+             "give all ranks the same context.jit_level, or STATOR_JIT_LEVEL");
     target_describe(code->target, &mine);
     agree_on(mem, "CPU", mine.s,
              "set context.cpu to one whose instructions all have, such as x86-64-v3");

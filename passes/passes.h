@@ -154,7 +154,9 @@ int seed_replaces(const Module *m, const Annotation *by, const Annotation *old);
 /* propagate_params.c: gives arguments of the model that are open the placement of their
  * uses. */
 void propagate_params(Module *m, Func *model, const bool *open);
-/* zero.c: the axes that states are split over; fails with EXIT_CONFIG when the mesh lacks one. */
+/* zero.c: has a parameter of the model, or a layer of it, the bytes of zero_threshold_bytes? */
+bool zero_splits_any(const Module *m, const PassOptions *o);
+/* The axes that states are split over; fails with EXIT_CONFIG when the mesh lacks one. */
 Axes zero_axes_of(const Module *m, const PassOptions *o);
 /* The type of a state (or gradient) of a flattened parameter. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat);

@@ -107,6 +107,7 @@ static Module *make_module(Job *j, PassOptions *o) {
     *o = strategy_pass_options(j->cfg);
     Module *m = job_module(j, o);
     note_entries(j->cfg, m, o);
+    strategy_note_zero(j->cfg, m, o);
     return m;
 }
 

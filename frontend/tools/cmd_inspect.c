@@ -36,7 +36,7 @@ static void inspect_run(Arena *mem, const char *folder) {
     const char *own = path_join(mem, folder, RUN_CHECKPOINTS);
     const char *const checkpoints[] = {own, path_join(mem, folder, RUN_BEST), named};
     int n = named && !same_folder(named, own) ? 3 : 2;
-    printf("%s: run folder with", folder);
+    printf("%s: run folder with", make_printable(arena_strdup(mem, folder), LINES_NONE));
     for (int i = 0; i < ARRAY_LEN(names); i++)
         if (folder_has(mem, folder, names[i])) printf(" %s", names[i]);
     putchar('\n');

@@ -58,8 +58,15 @@ static char *config_lines(const Train *t) {
     return text.s;
 }
 
+/* Of the whole program: the id that compiled code is kept by leaves out what does not concern it,
+ * such as how data are read. */
 void ranks_agree_build(const Train *t) {
-    agree_on(t->mem, "build", program_build_id(), "start the same program on all hosts");
+    char sources[HASH_HEX_BYTES];
+    if (comm_size() == 1) return;
+    hash_hex(embedded_corpus, embedded_corpus_bytes, sources);
+    agree_on(t->mem, "build",
+             arena_printf(t->mem, "%s of sources %s", program_build_id(), sources),
+             "start the same program on all hosts");
 }
 
 typedef struct Look {

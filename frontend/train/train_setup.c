@@ -188,6 +188,9 @@ static void make_program(Train *t) {
     Module *m = job_build_step(&t->job, &o);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);
+    int said = cfg->n_notes;
+    strategy_note_zero(t->job.cfg, m, &o);
+    train_say_notes(t, said);
     ranks_agree_module(t, m, o.schedule);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;

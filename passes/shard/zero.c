@@ -105,6 +105,23 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     func_arg_set_int(f, i, "zero", o->zero_level);
 }
 
+static bool is_large(const Module *m, const Func *f, const Value *v, int64_t bytes) {
+    Op *call = NULL;
+    int operand = 0;
+    Type one = v->ty;
+    if (is_stack(m, f, v, &call, &operand)) one = type_slice(&v->ty);
+    return dtype_is_float(one.dt) && type_bytes(&one) >= bytes;
+}
+
+bool zero_splits_any(const Module *m, const PassOptions *o) {
+    for (const Func *f = m->first; f; f = f->next)
+        for (int i = 0; f->role == ROLE_MODEL && i < f->narg; i++)
+            if (arg_role(f, i) == ARG_param &&
+                is_large(m, f, f->arg[i], o->zero_threshold_bytes))
+                return true;
+    return false;
+}
+
 Axes zero_axes_of(const Module *m, const PassOptions *o) {
     Axes copies = 0;
     if (o->zero_level && !mesh_axes_parse(&m->mesh, o->zero_axes, &copies)) {

@@ -49,6 +49,27 @@ TEST(the_json_has_what_the_text_has) {
     EXPECT_PART(text, "data_parallel is 2, as 2 ranks are asked for");
 }
 
+/* Layers that are all below the threshold, and layers of which one parameter is not. */
+TEST(shards_that_split_nothing) {
+    const char *words = arena_printf(mem(),
+                                     "plan %s -n 2 --model.model_config.hidden_size 16 "
+                                     "--parallel.parallel_optimizer_config.",
+                                     config_file());
+    const char *note = "optimizer_level splits nothing: no parameter has, in one layer,";
+    RUN_EXPECT(0, arena_printf(mem(), "%soptimizer_level level3", words));
+    SAID_EXPECT(note);
+    SAID_EXPECT("the 64 KB of parallel_optimizer_threshold");
+    static const char *const some[] = {"parallel_optimizer_threshold 0",
+                                       "parallel_optimizer_threshold 1"};
+    for (int i = 0; i < ARRAY_LEN(some); i++) {
+        RUN_EXPECT(0, arena_printf(mem(),
+                                   "%soptimizer_level level3 "
+                                   "--parallel.parallel_optimizer_config.%s",
+                                   words, some[i]));
+        EXPECT(!strstr(said(), "splits nothing"));
+    }
+}
+
 TEST_LABEL_OF(train_has_the_same_plan, RELEASED);
 TEST(train_has_the_same_plan) {
     const char *config = config_file(), *run = in_temp("run");

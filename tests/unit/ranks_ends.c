@@ -89,7 +89,6 @@ static void refuse_variables(const char *first, const char *second, const char *
         test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
 }
 
-/* Generated code has the shares of the threads in it. */
 /* What rank 0 alone finds out is the failure of all: no other rank has other files. */
 TEST(a_search_of_rank_0_that_fails) {
     pid_t pid = ranks_start(2, runs_small_config(4, 4), in_temp("run"),
@@ -101,6 +100,12 @@ TEST(a_search_of_rank_0_that_fails) {
     EXPECT(!strstr(said(), "has no such failure"));
 }
 
+TEST(another_jit_level) {
+    refuse_variables("-x STATOR_JIT_LEVEL=O0", "-x STATOR_JIT_LEVEL=O2",
+                     "ranks disagree on the JIT level: ");
+}
+
+/* Generated code has the shares of the threads in it. */
 TEST(another_number_of_threads) {
     refuse_variables("-x STATOR_THREADS=1", "-x STATOR_THREADS=2",
                      "has 'threads 2', rank 0 has 'threads 1'; ");
