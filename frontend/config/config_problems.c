@@ -55,7 +55,7 @@ static Problem *sorted(const ConfigState *s) {
     return list;
 }
 
-void config_fail_all(const ConfigState *s) {
+void config_fail_all(ConfigState *s) {
     if (!s->n_problems) return;
     const Problem *p = sorted(s);
     Text t = text_new(s->mem);
@@ -64,5 +64,6 @@ void config_fail_all(const ConfigState *s) {
         text_add(&t, "%s%s", i ? "\n" : "", p[i].message);
     if (s->n_problems > shown)
         text_add(&t, "\nand %d more errors", s->n_problems - shown);
+    s->n_problems = 0; /* who catches them goes on without */
     fail_again(EXIT_CONFIG, t.s);
 }

@@ -41,8 +41,9 @@ typedef struct ConfigState {
 /* Calls f(context); false when it failed with EXIT_CONFIG, which becomes a problem of s,
  * unless it only follows from another one. Other failures go on. */
 bool config_try(ConfigState *s, void (*f)(void *), void *context);
-/* Fails with EXIT_CONFIG and all problems, those of files first; nothing without any. */
-void config_fail_all(const ConfigState *s);
+/* Fails with EXIT_CONFIG and all problems, those of files first; nothing without any. Then there
+ * are none. */
+void config_fail_all(ConfigState *s);
 
 /* Fails with EXIT_CONFIG: there is no such key; says which is near. */
 _Noreturn void config_unknown_key(Arena *a, const char *path, SourcePos at);

@@ -83,6 +83,9 @@ PassOptions strategy_pass_options(const Config *cfg);
 /* What a moment of that beta is divided by in update number `update`, from 1 on; 1 where the
  * optimizer corrects none. */
 double strategy_bias_correction(const Config *cfg, double beta, int64_t update);
+/* Of a module behind strategy_apply: a note where states are to be split, and all parameters are too
+ * small for that. */
+void strategy_note_zero(Config *cfg, const Module *m, const PassOptions *o);
 /* strategy_check.c: do the numbers fit the model (heads, sequence, batch)? Fails with
  * EXIT_CONFIG. */
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
@@ -90,8 +93,6 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
 /* strategy_seeds.c: gives the module its mesh and the passes their seeds. spec NULL: a user's
  * module, whose data are split by role and whose parameters only the user's annotations place. */
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);
-/* Behind that: a note where states are to be split, and all parameters are too small for it. */
-void strategy_note_zero(Config *cfg, const Module *m, const PassOptions *o);
 /* rank_order.c: sets how the ranks of a mesh are numbered; stages: of all. Orders that number
  * them alike are one. */
 void mesh_set_order(Mesh *m, int64_t stages, const RankOrder *order);

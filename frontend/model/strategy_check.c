@@ -4,11 +4,23 @@
 
 #define PC "parallel_config."
 
-static void divides(const Config *cfg, const char *key, const char *hint,
+typedef struct Misfit {
+    const Config *cfg;
+    const char *key, *hint, *what;
+    int64_t n, parts;
+} Misfit;
+
+static void refuse(void *context) {
+    const Misfit *m = context;
+    config_refuse(m->cfg, m->key, NULL, m->hint, "%s: %lld is not a multiple of %lld",
+                  m->what, (long long)m->n, (long long)m->parts);
+}
+
+/* False: a problem of the configuration, which all are told at once. */
+static bool divides(const Config *cfg, const char *key, const char *hint,
                     const char *what, int64_t n, int64_t parts) {
-    if (n % parts == 0) return;
-    config_refuse(cfg, key, NULL, hint, "%s: %lld is not a multiple of %lld", what,
-                  (long long)n, (long long)parts);
+    Misfit m = {cfg, key, hint, what, n, parts};
+    return n % parts == 0 || config_try(cfg->state, refuse, &m);
 }
 
 /* What these keys split is known of a model.model_config only. */
@@ -27,48 +39,61 @@ static void check_user_module(const Config *cfg, const Strategy *s) {
             cfg, PC "vocab_emb_dp", NULL, hint,
             "vocab_emb_dp False places tables of a model.model_config, and this "
             "is a model.file");
+    if (!cfg->runner_wrapper_calculate_per_token_loss)
+        config_refuse(cfg, "runner_wrapper.calculate_per_token_loss", "model.file",
+                      "calculate_per_token_loss True",
+                      "the module of model.file says itself what its loss is");
+}
+
+/* One problem of a degree is enough. */
+static void check_tensor(const Config *cfg, const Strategy *s, const ModelSpec *spec) {
+    const char *key = PC "model_parallel";
+    bool fits =
+        divides(cfg, key, "a divisor of num_heads",
+                "model_parallel cuts the attention heads", spec->heads, s->tensor);
+    if (fits && spec->kv_heads > 1)
+        fits = divides(cfg, key, "a divisor of n_kv_heads",
+                       "model_parallel cuts the heads of keys and values", spec->kv_heads,
+                       s->tensor);
+    if (fits)
+        divides(cfg, key, "a divisor of the width",
+                "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
+}
+
+static void check_exchange(const Config *cfg, const Strategy *s, const ModelSpec *spec) {
+    static const char a_ring[] =
+        "context_parallel_algo megatron_cp_algo (not for predict), or a smaller degree";
+    int64_t exchanged = s->context / s->ring, parts = exchanged * s->tensor;
+    const char *algo = config_given(cfg, PC "context_parallel_algo")
+                           ? PC "context_parallel_algo"
+                           : PC "context_parallel";
+    if (exchanged == 1) return;
+    bool fits = divides(cfg, algo, a_ring,
+                        "all-to-all exchanges parts of the sequence against heads",
+                        spec->heads, parts);
+    if (fits && spec->kv_heads > 1)
+        divides(
+            cfg, algo, a_ring,
+            "all-to-all exchanges parts of the sequence against heads of keys and values",
+            spec->kv_heads, parts);
 }
 
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape) {
-    int64_t exchanged = s->context / s->ring;
-    const char *algo = config_given(cfg, PC "context_parallel_algo")
-                           ? PC "context_parallel_algo"
-                           : PC "context_parallel";
     if (!spec) check_user_module(cfg, s);
     divides(cfg, PC "data_parallel", "a divisor of the batch",
             "data_parallel cuts the sequences of a micro-batch", shape.batch, s->data);
-    divides(cfg, PC "context_parallel",
-            s->ring > 1 ? "a length that is a multiple of twice context_parallel"
-                        : "a divisor of the length",
-            "context_parallel cuts the tokens of a sequence", shape.seq,
-            s->context * (s->ring > 1 ? 2 : 1));
-    if (s->sequence_parallel)
+    bool fits =
+        divides(cfg, PC "context_parallel",
+                s->ring > 1 ? "a length that is a multiple of twice context_parallel"
+                            : "a divisor of the length",
+                "context_parallel cuts the tokens of a sequence", shape.seq,
+                s->context * (s->ring > 1 ? 2 : 1));
+    if (fits && s->sequence_parallel)
         divides(cfg, PC "sequence_parallel", "sequence_parallel False, or another length",
                 "sequence_parallel cuts a rank's tokens once more", shape.seq,
                 s->context * s->tensor);
-    if (!spec && !cfg->runner_wrapper_calculate_per_token_loss)
-        config_refuse(cfg, "runner_wrapper.calculate_per_token_loss", "model.file",
-                      "calculate_per_token_loss True",
-                      "the module of model.file says itself what its loss is");
-    if (!spec) return;
-    divides(cfg, PC "model_parallel", "a divisor of num_heads",
-            "model_parallel cuts the attention heads", spec->heads, s->tensor);
-    if (spec->kv_heads > 1)
-        divides(cfg, PC "model_parallel", "a divisor of n_kv_heads",
-                "model_parallel cuts the heads of keys and values", spec->kv_heads,
-                s->tensor);
-    divides(cfg, PC "model_parallel", "a divisor of the width",
-            "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
-    static const char a_ring[] =
-        "context_parallel_algo megatron_cp_algo (not for predict), or a smaller degree";
-    if (exchanged > 1)
-        divides(cfg, algo, a_ring,
-                "all-to-all exchanges parts of the sequence against heads", spec->heads,
-                exchanged * s->tensor);
-    if (exchanged > 1 && spec->kv_heads > 1)
-        divides(
-            cfg, algo, a_ring,
-            "all-to-all exchanges parts of the sequence against heads of keys and values",
-            spec->kv_heads, exchanged * s->tensor);
+    if (spec) check_tensor(cfg, s, spec);
+    if (spec) check_exchange(cfg, s, spec);
+    config_fail_all(cfg->state);
 }
