@@ -34,21 +34,26 @@ static void expect_sums(const Op *op, Axes passes) {
     }
 }
 
+/* The result as it lies, where every rank can make it so; as the op gives it else. */
+static Type result_or_free(const Op *op, const Over *o, int i) {
+    Type gives = over_result(op, o, i), ty = op->out[i]->ty;
+    bool zero, parts = false;
+    if (!value_is_free(op->out[i], &zero)) return gives;
+    for (int k = 0; k < op->nin; k++) parts |= op->in[k]->ty.rank > 0;
+    if (!parts) memcpy(gives.split, ty.split, sizeof gives.split);
+    if (zero) gives.pending = ty.pending;
+    return gives;
+}
+
 static void expect_op(const Op *op) {
     Over o = over_read(op);
-    bool zero;
     for (int i = 0; i < op->nin; i++) {
         Type want = over_operand(op, &o, i);
         expect(op, op->in[i], &want, "operand");
     }
     expect_sums(op, o.passes);
     for (int i = 0; i < op->nout; i++) {
-        Type gives = over_result(op, &o, i);
-        const Type *ty = &op->out[i]->ty;
-        if (value_is_free(op->out[i], &zero)) {
-            memcpy(gives.split, ty->split, sizeof gives.split);
-            if (zero) gives.pending = ty->pending;
-        }
+        Type gives = result_or_free(op, &o, i);
         expect(op, op->out[i], &gives, "result");
     }
 }
