@@ -46,7 +46,7 @@ static void check_user_module(const Config *cfg, const Strategy *s) {
 }
 
 /* One problem of a degree is enough. */
-static void check_tensor(const Config *cfg, const Strategy *s, const ModelSpec *spec) {
+static bool check_tensor(const Config *cfg, const Strategy *s, const ModelSpec *spec) {
     const char *key = PC "model_parallel";
     bool fits =
         divides(cfg, key, "a divisor of num_heads",
@@ -55,9 +55,9 @@ static void check_tensor(const Config *cfg, const Strategy *s, const ModelSpec *
         fits = divides(cfg, key, "a divisor of n_kv_heads",
                        "model_parallel cuts the heads of keys and values", spec->kv_heads,
                        s->tensor);
-    if (fits)
-        divides(cfg, key, "a divisor of the width",
-                "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
+    return fits &&
+           divides(cfg, key, "a divisor of the width",
+                   "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
 }
 
 static void check_exchange(const Config *cfg, const Strategy *s, const ModelSpec *spec) {
@@ -93,7 +93,6 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
         divides(cfg, PC "sequence_parallel", "sequence_parallel False, or another length",
                 "sequence_parallel cuts a rank's tokens once more", shape.seq,
                 s->context * s->tensor);
-    if (spec) check_tensor(cfg, s, spec);
-    if (spec) check_exchange(cfg, s, spec);
+    if (spec && check_tensor(cfg, s, spec) && fits) check_exchange(cfg, s, spec);
     config_fail_all(cfg->state);
 }

@@ -49,6 +49,17 @@ TEST(the_json_has_what_the_text_has) {
     EXPECT_PART(text, "data_parallel is 2, as 2 ranks are asked for");
 }
 
+/* In the order of the keys' places, one for each degree. */
+TEST(degrees_that_do_not_fit) {
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(),
+                                         "plan %s --parallel_config.context_parallel 3 "
+                                         "--parallel_config.model_parallel 5",
+                                         config_file()));
+    const char *first = strstr(said(), "context_parallel cuts the tokens of a sequence");
+    EXPECT(first && strstr(first, "model_parallel cuts the attention heads"));
+    EXPECT(!strstr(said(), "width of the MLP") && !strstr(said(), "all-to-all"));
+}
+
 /* Layers that are all below the threshold, and layers of which one parameter is not. */
 TEST(shards_that_split_nothing) {
     const char *words = arena_printf(mem(),
