@@ -79,14 +79,12 @@ static int64_t ranks_of(const Config *cfg) {
     return ranks;
 }
 
-/* The plan is that of the run, so its ranks have as many threads as launch would give them: of this
- * host, or of one of the machine's. */
+/* The plan is that of the run here, so its ranks have as many threads as launch would give them.
+ * That of another machine has those of this process, as a search has. */
 static void share_host(const Config *cfg, int64_t ranks) {
-    const Machine *m = config_machine(cfg);
+    if (config_machine(cfg)) return;
     if (!ranks) ranks = ranks_of(cfg);
-    rt_share_host(m ? plan_threads(cfg, m, (int)ranks)
-                    : (int)MAX(1, rt_cores() / MAX(ranks, 1)),
-                  false);
+    rt_share_host((int)MAX(1, rt_cores() / MAX(ranks, 1)), false);
 }
 
 int cmd_plan(int argc, char **argv) {
@@ -121,6 +119,7 @@ int cmd_plan(int argc, char **argv) {
         plan_print(mem, &p, seconds, &out);
     }
     text_print(&out);
+    rt_share_host(0, false);
     plan_check_memory(&p);
     arena_free(mem);
     return 0;
