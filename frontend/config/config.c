@@ -173,17 +173,35 @@ static Config *build(ConfigState *state) {
     return b.cfg;
 }
 
-Config *config_load(Arena *a, const char *path, int nflags, char **flags) {
+ConfigFiles *config_files(Arena *mem, const char *path) {
+    ConfigFiles *f = NEW(mem, ConfigFiles);
+    *f = (ConfigFiles){.mem = mem, .path = path};
+    return f;
+}
+
+const char *config_files_path(const ConfigFiles *f) {
+    return f->path;
+}
+
+static ConfigState *new_state(Arena *a, ConfigFiles *f) {
     ConfigState *state = NEW(a, ConfigState);
-    state->mem = a;
-    if (path) config_read_file(state, path);
+    *state = (ConfigState){.mem = a, .files = f};
+    return state;
+}
+
+Config *config_load_of(Arena *a, ConfigFiles *f, int nflags, char **flags) {
+    ConfigState *state = new_state(a, f);
+    if (f->path) config_read_file(state, f->path);
     config_read_flags(state, nflags, flags);
     return build(state);
 }
 
+Config *config_load(Arena *a, const char *path, int nflags, char **flags) {
+    return config_load_of(a, config_files(a, path), nflags, flags);
+}
+
 Config *config_parse(Arena *a, const char *name, const char *text, size_t n) {
-    ConfigState *state = NEW(a, ConfigState);
-    state->mem = a;
+    ConfigState *state = new_state(a, config_files(a, NULL));
     config_read_text(state, name, text, n);
     return build(state);
 }

@@ -45,11 +45,18 @@ typedef struct Config {
     struct ConfigState *state; /* values as written and where: config_where */
 } Config;
 
-/* Reads the YAML file at `path` (NULL: none) with its base_config files, then the flags
- * `--a.b.c VALUE`, `--a.b.c=VALUE` (a bare `--a.b.c` sets a boolean), fills defaults and
+/* The file of a configuration at `path` (NULL: none), with the others that it names: each is read
+ * once, when it is asked for first, and belongs to `mem`. */
+typedef struct ConfigFiles ConfigFiles;
+ConfigFiles *config_files(Arena *mem, const char *path);
+const char *config_files_path(const ConfigFiles *f);
+
+/* Reads the YAML file of f with its base_config files, then the flags `--a.b.c VALUE`, `--a.b.c=VALUE` (a bare `--a.b.c` sets a boolean), fills defaults and
  * derived values, and checks every value and combination. Relative paths in values are
  * kept as written: they count from the working directory; base_config counts from the
  * including file. Fails with EXIT_CONFIG at the position of the mistake. */
+Config *config_load_of(Arena *a, ConfigFiles *f, int nflags, char **flags);
+/* The same of files that nothing else is read of. */
 Config *config_load(Arena *a, const char *path, int nflags, char **flags);
 
 /* The same from a text of n bytes that must not name base files. */
@@ -88,6 +95,10 @@ const char *config_resume_else(const Config *cfg);
 /* context.max_device_memory as it is written, and in the steps of 1000 that messages count in:
  * "31GB (33.3 GB in steps of 1000)". */
 const char *config_memory_limit(const Config *cfg);
+/* The product of all degrees of parallelism, and of all but data_parallel; INT32_MAX where it is
+ * more. */
+int64_t config_ranks(const Config *cfg);
+int64_t config_replica_ranks(const Config *cfg);
 /* Steps of warm-up that lr_schedule.warmup_ratio makes of `total`: rounded down, as in
  * MindFormers. */
 int64_t config_warmup_of(const Config *cfg, int64_t total);

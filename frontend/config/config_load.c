@@ -18,7 +18,7 @@ typedef struct Layer {
 typedef struct Loader {
     Arena *mem;
     ConfigState *state;
-    const char *chain[MAX_INCLUDES]; /* files being read, outermost first */
+    const FileText *chain[MAX_INCLUDES]; /* files being read, outermost first */
     int depth, files;
     int whole;     /* files that are read to their end */
     bool includes; /* base_config is allowed */
@@ -211,7 +211,7 @@ static void load_bases(Loader *ld, const YamlNode *node, Layer *out) {
             fail_at(EXIT_CONFIG, name->at, NULL,
                     "base_config must be a path or a list "
                     "of paths");
-        const char *file = ld->chain[ld->depth - 1];
+        const char *file = ld->chain[ld->depth - 1]->path;
         const char *dir = strchr(file, '/') ? path_folder(ld->mem, file) : "";
         Layer *base = NEW(ld->mem, Layer);
         load_file(ld, path_join(ld->mem, dir, name->text), &name->at, base);
@@ -307,39 +307,52 @@ static bool is_model_folder_file(const YamlNode *root) {
            !yaml_get(root, "model");
 }
 
-/* `from` is where base_config names the file, NULL for the first one. */
-static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out) {
+static void read_text(FileText *t, Arena *mem, const SourcePos *from) {
+    const char *path = t->path;
     char real[PATH_MAX];
     struct stat st;
     if (stat(path, &st) != 0) include_error(path, from, "there is no such file");
-    if (S_ISDIR(st.st_mode)) include_error(path, from, folder_is_no_file(ld->mem, path));
+    if (S_ISDIR(st.st_mode)) include_error(path, from, folder_is_no_file(mem, path));
     if (!S_ISREG(st.st_mode))
         include_error(path, from,
                       "a pipe or a device: a configuration is read more than once, so "
                       "write it to a file");
     if (other_kind(path)) include_error(path, from, other_kind(path));
     if (!realpath(path, real)) include_error(path, from, strerror(errno));
-    for (int i = 0; i < ld->depth; i++) {
-        char other[PATH_MAX];
-        if (realpath(ld->chain[i], other) && !strcmp(real, other))
-            include_error(path, from, "base_config comes back to a file being read");
-    }
-    if (ld->depth == MAX_INCLUDES)
-        include_error(path, from, "more than 16 levels of files");
-    if (ld->files++ == MAX_FILES) include_error(path, from, "more than 64 files");
-    size_t n;
-    char *text = file_read(ld->mem, path, YAML_MAX_BYTES, &n, EXIT_CONFIG);
-    if (memchr(text, 0, n))
+    t->real = arena_strdup(mem, real);
+    t->text = file_read(mem, path, YAML_MAX_BYTES, &t->bytes, EXIT_CONFIG);
+    if (memchr(t->text, 0, t->bytes))
         include_error(path, from,
                       "bytes that are no text, or text in UTF-16: a configuration is "
                       "YAML in UTF-8");
-    const YamlNode *root = yaml_parse(ld->mem, path, text, n);
+}
+
+static const FileText *text_of(ConfigFiles *f, const char *path, const SourcePos *from) {
+    FileText *t = f->text;
+    while (t && strcmp(t->path, path) != 0) t = t->next;
+    if (t) return t;
+    t = NEW(f->mem, FileText);
+    *t = (FileText){.path = arena_strdup(f->mem, path), .next = f->text};
+    read_text(t, f->mem, from);
+    return f->text = t;
+}
+
+/* `from` is where base_config names the file, NULL for the first one. */
+static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out) {
+    const FileText *t = text_of(ld->state->files, path, from);
+    for (int i = 0; i < ld->depth; i++)
+        if (!strcmp(ld->chain[i]->real, t->real))
+            include_error(path, from, "base_config comes back to a file being read");
+    if (ld->depth == MAX_INCLUDES)
+        include_error(path, from, "more than 16 levels of files");
+    if (ld->files++ == MAX_FILES) include_error(path, from, "more than 64 files");
+    const YamlNode *root = yaml_parse(ld->mem, path, t->text, t->bytes);
     if (is_model_folder_file(root))
         include_error(
             path, from,
             "the config.json of a model, not a configuration: --init_from takes "
             "its folder, beside one");
-    ld->chain[ld->depth++] = path;
+    ld->chain[ld->depth++] = t;
     load_tree(ld, root, out);
     ld->depth--;
 }

@@ -10,9 +10,7 @@ static bool scales_dynamically(const Config *c) {
 }
 
 static bool several(const Config *c) {
-    return c->parallel_config_data_parallel * c->parallel_config_model_parallel *
-               c->parallel_config_context_parallel * c->parallel_config_pipeline_stage >
-           1;
+    return config_ranks(c) > 1;
 }
 
 static bool staged(const Config *c) {

@@ -114,6 +114,21 @@ const char *config_value(const Config *cfg, Arena *a, const char *path) {
     return key_text(a, &key_table[known(path)], cfg, false);
 }
 
+int64_t config_replica_ranks(const Config *cfg) {
+    const int64_t degree[] = {cfg->parallel_config_model_parallel,
+                              cfg->parallel_config_context_parallel,
+                              cfg->parallel_config_pipeline_stage};
+    int64_t ranks = 1;
+    for (int i = 0; i < ARRAY_LEN(degree); i++)
+        ranks = MIN(ranks * MIN(degree[i], INT32_MAX), (int64_t)INT32_MAX);
+    return ranks;
+}
+
+int64_t config_ranks(const Config *cfg) {
+    int64_t replicas = MIN(cfg->parallel_config_data_parallel, INT32_MAX);
+    return MIN(replicas * config_replica_ranks(cfg), (int64_t)INT32_MAX);
+}
+
 int64_t config_warmup_of(const Config *cfg, int64_t total) {
     return (int64_t)(cfg->lr_schedule_warmup_ratio * (double)total);
 }

@@ -24,17 +24,31 @@ typedef struct Needless {
     const char *why;
 } Needless;
 
+typedef struct FileText {
+    const char *path, *real; /* as named, and without links */
+    const char *text;
+    size_t bytes;
+    struct FileText *next;
+} FileText;
+
+struct ConfigFiles {
+    Arena *mem;
+    const char *path;
+    FileText *text;                /* of the configuration and its base files */
+    const struct Machine *machine; /* NULL: not yet read */
+    const char *machine_from;      /* context.machine, and the file that says it */
+};
+
 typedef struct ConfigState {
     Arena *mem;
+    ConfigFiles *files;
     const char *file; /* the one that was asked for, above its base files; or NULL */
     Setting settings[N_KEYS];
     Problem *problem;
     int n_problems, cap_problems;
-    bool broken[N_KEYS];           /* has no value of its own because of a problem */
-    const struct Machine *machine; /* of the file at machine_path; NULL: not yet read */
-    const char *machine_path;
-    bool follows;       /* from a key that is broken already: does not count */
-    Needless *needless; /* until config_note_needless */
+    bool broken[N_KEYS]; /* has no value of its own because of a problem */
+    bool follows;        /* from a key that is broken already: does not count */
+    Needless *needless;  /* until config_note_needless */
     int n_needless, cap_needless;
 } ConfigState;
 

@@ -435,14 +435,16 @@ static const char *machine_path(const Config *cfg) {
 }
 
 const Machine *config_machine(const Config *cfg) {
-    ConfigState *s = cfg->state;
+    ConfigFiles *f = cfg->state->files;
     if (!cfg->context_machine || !cfg->context_machine[0]) return NULL;
-    const char *path = machine_path(cfg);
-    if (!s->machine || strcmp(path, s->machine_path)) {
-        s->machine = machine_read(s->mem, path);
-        s->machine_path = path;
+    SourcePos at = config_where(cfg, "context.machine");
+    const char *from =
+        arena_printf(f->mem, "%s of %s", cfg->context_machine, at.file ? at.file : "");
+    if (!f->machine || strcmp(from, f->machine_from)) {
+        f->machine = machine_read(f->mem, machine_path(cfg));
+        f->machine_from = from;
     }
-    return s->machine;
+    return f->machine;
 }
 
 const Machine *config_machine_or_plain(const Config *cfg) {

@@ -57,11 +57,11 @@ ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
                             double limit_bytes, const char **said) {
     Arena *own = arena_scratch();
     double start = clock_seconds();
-    SearchOptions o = search_options(own, w->path, w->nflags, w->flag, ranks);
+    SearchOptions o = search_options(own, w->files, w->nflags, w->flag, ranks);
     if (!(o.limit_bytes > 0)) o.limit_bytes = limit_bytes;
     SearchResult r = search_run(own, &o);
     search_check_found(&o, &r);
-    ConfigWords found = {.path = w->path};
+    ConfigWords found = {.files = w->files};
     add_found(mem, &found, &o, &r.top[0]);
     /* the last flag counts; one rank has no use for a mode */
     add_own(mem, &found, o.ranks > 1 ? "--" MODE "=1" : "--" MODE "=0");
@@ -87,8 +87,8 @@ static void take(Arena *mem, const Config *run, const Config *now, const char *k
 
 ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *path) {
     const Config *run = config_load(mem, path, 0, NULL);
-    const Config *now = config_load(mem, w->path, w->nflags, w->flag);
-    ConfigWords all = {.path = w->path};
+    const Config *now = config_load_of(mem, w->files, w->nflags, w->flag);
+    ConfigWords all = {.files = w->files};
     for (int k = 0; k < KNOBS; k++) take(mem, run, now, knob_key[k], &all);
     for (int i = 0; i < ARRAY_LEN(beside_knobs); i++)
         take(mem, run, now, beside_knobs[i], &all);
@@ -102,10 +102,10 @@ ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *pat
 
 Config *automatic_load(Arena *mem, const ConfigWords *w, int64_t ranks) {
     const char *said;
-    Config *cfg = config_load(mem, w->path, w->nflags, w->flag);
+    Config *cfg = config_load_of(mem, w->files, w->nflags, w->flag);
     if (!automatic_asked(cfg)) return cfg;
     ConfigWords found = automatic_words(mem, w, (int)ranks, 0, &said);
-    cfg = config_load(mem, found.path, found.nflags, found.flag);
+    cfg = config_load_of(mem, found.files, found.nflags, found.flag);
     PUSH(mem, cfg->notes, cfg->n_notes, cfg->cap_notes, said);
     return cfg;
 }

@@ -4,9 +4,9 @@
 #define STATOR_SEARCH_AUTOMATIC_H
 #include "frontend/config/config.h"
 
-/* A configuration as config_load takes it. */
+/* A configuration as config_load_of takes it. */
 typedef struct ConfigWords {
-    const char *path; /* NULL: none */
+    ConfigFiles *files;
     int nflags;
     char **flag;
     int flag_cap;
@@ -22,7 +22,7 @@ ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
                             double limit_bytes, const char **said);
 /* The words with the strategy that the configuration of a run has, which is the one at `path`. */
 ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *path);
-/* config_load, and, where it is asked for, what automatic_words says, with a note. */
+/* config_load_of, and, where it is asked for, what automatic_words says, with a note. */
 Config *automatic_load(Arena *mem, const ConfigWords *w, int64_t ranks);
 
 #endif

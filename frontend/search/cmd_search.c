@@ -12,7 +12,7 @@ static void write_text(const char *path, Text t) {
 
 static void write_best(Arena *mem, const SearchOptions *o, const Verified *v,
                        const char *path) {
-    Config *cfg = config_load(mem, o->path, v->nflags, v->flag);
+    Config *cfg = config_load_of(mem, o->files, v->nflags, v->flag);
     const char *slash = strrchr(path, '/');
     size_t folder_bytes = slash ? (size_t)(slash - path) + 1 : 0;
     config_keep_files(cfg, arena_strndup(mem, path, folder_bytes));
@@ -42,8 +42,8 @@ static void check_files(const Options *o) {
 }
 
 static SearchOptions read_options(Arena *mem, const Options *o) {
-    SearchOptions s =
-        search_options(mem, o->word[0], o->nflags, o->flag, (int)option_int(o, "-n", 0));
+    SearchOptions s = search_options(mem, config_files(mem, o->word[0]), o->nflags,
+                                     o->flag, (int)option_int(o, "-n", 0));
     s.tops = (int)option_int(o, "--top", s.tops);
     s.record = option_text(o, "--record");
     if (s.cfg->dump_ir[0])

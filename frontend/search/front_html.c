@@ -153,7 +153,7 @@ static void add_flags(Text *t, const Report *r) {
 Text report_html(const Report *r) {
     Text t = text_new(r->mem), svg = report_svg(r);
     text_add(&t, "%s", begin);
-    svg_escape(&t, r->o->path);
+    svg_escape(&t, config_files_path(r->o->files));
     text_add(&t, " on %d ranks</title>\n</head>\n<body>\n", r->o->ranks);
     text_add_bytes(&t, svg.s, svg.n);
     add_strategies(&t, r);

@@ -25,7 +25,7 @@ static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
     Catch caught;
     double room = search_room(s);
     if (CATCH(caught)) {
-        Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
+        Config *cfg = config_load_of(own, s->o.files, v->nflags, v->flag);
         cfg->dump_ir = "";
         out->cost = plan_cost(own, cfg, s->o.ranks, s->o.machine, s->threads, room);
         catch_end(&caught);

@@ -100,8 +100,8 @@ typedef struct Family {
 } Family;
 
 typedef struct SearchOptions {
-    const char *path; /* of the configuration */
-    int nflags;       /* of the user: what they name stays */
+    ConfigFiles *files;
+    int nflags; /* of the user: what they name stays */
     char **flag;
     Config *cfg;
     const Machine *machine;
@@ -133,11 +133,11 @@ typedef struct SearchResult {
 
 /* search_options.c: of a configuration as config_load takes it, on so many ranks (0: on as many
  * as its degrees have), with the defaults of stator search. */
-SearchOptions search_options(Arena *mem, const char *path, int nflags, char **flag,
+SearchOptions search_options(Arena *mem, ConfigFiles *files, int nflags, char **flag,
                              int ranks);
 /* Sequences of a step as the file has them, which a search leaves as they are; flags of keys that a
  * search chooses do not count. Replicas that it leaves open are as many as so many ranks have. */
-int64_t search_sequences(Arena *mem, const char *path, int nflags, char **flag,
+int64_t search_sequences(Arena *mem, ConfigFiles *files, int nflags, char **flag,
                          int ranks);
 /* Flags of a configuration that they were read into; what a search chooses is named by the key that
  * it chooses: micro_batch_num where another key for micro-batches is given. */

@@ -50,18 +50,18 @@ static char **plain_flags(Arena *mem, char **flag, int *n, bool keep_chosen) {
     return rest;
 }
 
-int64_t search_sequences(Arena *mem, const char *path, int nflags, char **flag,
+int64_t search_sequences(Arena *mem, ConfigFiles *files, int nflags, char **flag,
                          int ranks) {
     char **rest = plain_flags(mem, flag, &nflags, false);
-    Config *cfg = config_load(mem, path, nflags, rest);
+    Config *cfg = config_load_of(mem, files, nflags, rest);
     strategy_replicate(cfg, ranks, "ranks are asked for");
     return cfg->runner_config_batch_size * cfg->parallel_config_data_parallel *
            cfg->parallel_config_micro_batch_num;
 }
 
 /* The user's flags by first names, and, where no flag says otherwise, that a strategy is given. */
-static char **add_mode(Arena *mem, const char *path, int *nflags, char **given) {
-    const Config *cfg = config_load(mem, path, *nflags, given);
+static char **add_mode(Arena *mem, ConfigFiles *files, int *nflags, char **given) {
+    const Config *cfg = config_load_of(mem, files, *nflags, given);
     char **flag = search_first_names(mem, cfg, *nflags, given);
     bool flag_says = config_by_flag(cfg, mode_key);
     if (flag_says && cfg->parallel_parallel_mode < 2) return flag;
@@ -71,28 +71,24 @@ static char **add_mode(Arena *mem, const char *path, int *nflags, char **given) 
 /* So many as the degrees of the configuration have. */
 static int ranks_of(const Config *cfg) {
     enum { MOST = 1 << 20 };
-    static const Knob degree[] = {KNOB_DP, KNOB_TP, KNOB_CP, KNOB_PP};
-    int64_t all = 1;
-    for (int i = 0; i < ARRAY_LEN(degree); i++) {
-        all *= knob_value(cfg, degree[i]);
-        if (all > MOST)
-            config_refuse(cfg, knob_key[KNOB_DP], knob_key[KNOB_TP], NULL,
-                          "more than %d ranks", MOST);
-    }
+    int64_t all = config_ranks(cfg);
+    if (all > MOST)
+        config_refuse(cfg, knob_key[KNOB_DP], knob_key[KNOB_TP], NULL,
+                      "more than %d ranks", MOST);
     return (int)all;
 }
 
-SearchOptions search_options(Arena *mem, const char *path, int nflags, char **flag,
+SearchOptions search_options(Arena *mem, ConfigFiles *files, int nflags, char **flag,
                              int ranks) {
-    SearchOptions s = {.path = path, .tops = TOPS, .nflags = nflags};
-    s.flag = add_mode(mem, path, &s.nflags, flag);
-    Config *cfg = config_load(mem, path, s.nflags, s.flag);
+    SearchOptions s = {.files = files, .tops = TOPS, .nflags = nflags};
+    s.flag = add_mode(mem, files, &s.nflags, flag);
+    Config *cfg = config_load_of(mem, files, s.nflags, s.flag);
     s.cfg = cfg;
     s.ranks = ranks ? ranks : ranks_of(cfg);
     s.machine = config_machine_or_plain(cfg);
     s.limit_bytes = (double)cfg->context_max_device_memory;
     if (!(s.limit_bytes > 0)) s.limit_bytes = s.machine->memory_bytes;
-    s.sequences = search_sequences(mem, path, nflags, flag, s.ranks);
+    s.sequences = search_sequences(mem, files, nflags, flag, s.ranks);
     return s;
 }
 

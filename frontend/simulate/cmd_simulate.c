@@ -136,7 +136,8 @@ int cmd_simulate(int argc, char **argv) {
     if (argc < 2)
         fail(EXIT_CONFIG, "stator simulate needs a configuration: stator simulate "
                           "CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]");
-    ConfigWords words = {g.o->nwords ? g.o->word[0] : NULL, g.o->nflags, g.o->flag};
+    ConfigWords words = {config_files(mem, g.o->nwords ? g.o->word[0] : NULL),
+                         g.o->nflags, g.o->flag};
     g.cfg = automatic_load(mem, &words, option_int(g.o, "-n", 0));
     const struct Way *way = way_of(g.o);
     double start = clock_seconds();

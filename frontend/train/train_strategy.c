@@ -54,9 +54,10 @@ static void look_at_config(void *context) {
     if (!o || (!o->nwords && !o->nflags))
         fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
                           "[--a.b.c VALUE ...]");
-    w->given = (ConfigWords){o->nwords ? o->word[0] : NULL, o->nflags, o->flag};
-    t->job.cfg = config_load(t->mem, w->given.path, o->nflags, o->flag);
-    if (w->given.path) check_own_folder(t->job.cfg, w->given.path);
+    w->given = (ConfigWords){config_files(t->mem, o->nwords ? o->word[0] : NULL),
+                             o->nflags, o->flag};
+    t->job.cfg = config_load_of(t->mem, w->given.files, o->nflags, o->flag);
+    if (o->nwords) check_own_folder(t->job.cfg, o->word[0]);
     RunMode mode = t->job.cfg->run_mode;
     const char *name = config_value(t->job.cfg, t->mem, "run_mode");
     if (mode == RUN_PREDICT || mode == RUN_EVAL)
@@ -70,15 +71,12 @@ static void look_at_config(void *context) {
 /* Do these words ask for as many sequences a step of as many ranks as run? */
 static bool is_alike(const Words *w, const ConfigWords *of) {
     Arena *mem = w->t->mem;
-    const Config *c = config_load(mem, of->path, of->nflags, of->flag);
-    int64_t replicas = c->parallel_config_data_parallel,
-            others = c->parallel_config_model_parallel *
-                     c->parallel_config_context_parallel *
-                     c->parallel_config_pipeline_stage,
-            sequences = c->runner_config_batch_size * c->parallel_config_micro_batch_num;
-    return !automatic_asked(c) && others * replicas == w->ranks &&
-           sequences * replicas == search_sequences(mem, w->given.path, w->given.nflags,
-                                                    w->given.flag, w->ranks);
+    const Config *c = config_load_of(mem, of->files, of->nflags, of->flag);
+    int64_t sequences = c->runner_config_batch_size * c->parallel_config_micro_batch_num;
+    return !automatic_asked(c) && config_ranks(c) == w->ranks &&
+           sequences * c->parallel_config_data_parallel ==
+               search_sequences(mem, w->given.files, w->given.nflags, w->given.flag,
+                                w->ranks);
 }
 
 /* The strategy of the run that is gone on with. False: there is none that this run can have. */
@@ -130,13 +128,13 @@ static void choose_strategy(Words *w) {
     for (int i = 0; i < w->found.nflags; i++)
         text_add(&flags, "%s%c", w->found.flag[i], BETWEEN_FLAGS);
     char *text = comm_broadcast_text(t->mem, flags.s);
-    ConfigWords all = {.path = w->given.path,
+    ConfigWords all = {.files = w->given.files,
                        .flag = NEW_ARRAY(t->mem, char *, strlen(text) + 1)};
     for (char *p = text, *end; (end = strchr(p, BETWEEN_FLAGS)); p = end + 1) {
         *end = 0;
         all.flag[all.nflags++] = p;
     }
-    t->job.cfg = config_load(t->mem, all.path, all.nflags, all.flag);
+    t->job.cfg = config_load_of(t->mem, all.files, all.nflags, all.flag);
     Config *cfg = t->job.cfg;
     if (w->said) PUSH(t->mem, cfg->notes, cfg->n_notes, cfg->cap_notes, w->said);
 }

@@ -162,17 +162,17 @@ TEST(a_run_keeps_its_strategy) {
         Arena *mem = arena_new();
         char *flag[] = {flags[i],
                         arena_printf(mem, "--context.machine=%s", machine("h100"))};
-        ConfigWords w = {path, 2, flag};
+        ConfigWords w = {config_files(mem, path), 2, flag};
         const char *said;
         ConfigWords found = automatic_words(mem, &w, 4, 0, &said);
-        Config *run = config_load(mem, found.path, found.nflags, found.flag);
+        Config *run = config_load_of(mem, found.files, found.nflags, found.flag);
         Text out = text_new(mem);
         config_print(run, &out);
         write_text(kept, out.s);
         inside |= run->parallel_shard.n > 0;
-        w.path = later;
+        w.files = config_files(mem, later);
         ConfigWords on = automatic_words_of(mem, &w, kept);
-        Config *cfg = config_load(mem, on.path, on.nflags, on.flag);
+        Config *cfg = config_load_of(mem, on.files, on.nflags, on.flag);
         EXPECT(!automatic_asked(cfg));
         for (int k = 0; k < KNOBS; k++) same_value(run, cfg, knob_key[k]);
         same_value(run, cfg, "parallel_config.optimizer_shard");
@@ -209,17 +209,17 @@ TEST(layers_of_stages_are_kept) {
         test_at("%s, then %s", first, then);
         char *flag[] = {"--parallel_config.pipeline_stage=4",
                         arena_printf(mem, "--context.machine=%s", machine("a100"))};
-        ConfigWords w = {layers_file("first.yaml", first), 2, flag};
+        ConfigWords w = {config_files(mem, layers_file("first.yaml", first)), 2, flag};
         const char *said;
         ConfigWords found = automatic_words(mem, &w, 4, 0, &said);
-        Config *run = config_load(mem, found.path, found.nflags, found.flag);
+        Config *run = config_load_of(mem, found.files, found.nflags, found.flag);
         EXPECT_INT(stage_layers_of_config(run).list.columns, 4);
         Text out = text_new(mem);
         config_print(run, &out);
         write_text(temp("config.yaml"), out.s);
-        w.path = layers_file("later.yaml", then);
+        w.files = config_files(mem, layers_file("later.yaml", then));
         ConfigWords on = automatic_words_of(mem, &w, temp("config.yaml"));
-        Config *cfg = config_load(mem, on.path, on.nflags, on.flag);
+        Config *cfg = config_load_of(mem, on.files, on.nflags, on.flag);
         EXPECT_INT(stage_layers_of_config(cfg).list.columns, 4);
         for (int k = 0; k < KNOBS; k++) same_value(run, cfg, knob_key[k]);
         same_value(run, cfg, "recompute_config.select_recompute");
@@ -236,8 +236,8 @@ TEST(flags_complete_the_file) {
                      "runner_config: {batch_size: 3}\n");
     char *flag[] = {arena_printf(mem, "--init_from=%s", golden("gpt2_tiny")),
                     "--runner_config.batch-size=1", "--parallel.parallel-mode=2"};
-    EXPECT_INT(search_sequences(mem, path, 3, flag, 4), 12);
-    ConfigWords w = {path, 3, flag};
+    EXPECT_INT(search_sequences(mem, config_files(mem, path), 3, flag, 4), 12);
+    ConfigWords w = {config_files(mem, path), 3, flag};
     Config *cfg = automatic_load(mem, &w, 4);
     EXPECT_INT(cfg->runner_config_batch_size, 1);
     EXPECT_INT(cfg->parallel_parallel_mode, 1);
@@ -284,18 +284,49 @@ TEST(a_run_with_second_names_goes_on) {
     for (int i = 0; i < ARRAY_LEN(flags); i++) {
         Arena *mem = arena_new();
         char *flag[] = {flags[i]};
-        ConfigWords w = {path, 1, flag};
+        ConfigWords w = {config_files(mem, path), 1, flag};
         const char *said;
         ConfigWords found = automatic_words(mem, &w, 2, 0, &said);
-        Config *run = config_load(mem, found.path, found.nflags, found.flag);
+        Config *run = config_load_of(mem, found.files, found.nflags, found.flag);
         Text out = text_new(mem);
         config_print(run, &out);
         write_text(kept, out.s);
         ConfigWords on = automatic_words_of(mem, &w, kept);
-        Config *cfg = config_load(mem, on.path, on.nflags, on.flag);
+        Config *cfg = config_load_of(mem, on.files, on.nflags, on.flag);
         test_at("%s", flags[i]);
         for (int k = 0; k < KNOBS; k++) same_value(run, cfg, knob_key[k]);
         same_value(run, cfg, "parallel_config.optimizer_shard");
         arena_free(mem);
     }
+}
+
+/* What is searched for is of the files as they were when it began, whoever changes them meanwhile. */
+TEST(files_that_change_during_a_search) {
+    Arena *mem = arena_new();
+    char *base = temp("base.yaml"), *path = temp("on_base.yaml");
+    char *own = temp("machine.yaml");
+    size_t n;
+    char *text = file_read(mem, machine("a100"), YAML_MAX_BYTES, &n, EXIT_DATA);
+    write_text(own, text);
+    write_text(base,
+               "model: {model_config: {type: GPT2Config, vocab_size: 64, seq_length: "
+               "32,\n"
+               "    hidden_size: 32, num_layers: 4, num_heads: 4}}\n");
+    write_text(path, "base_config: base.yaml\n"
+                     "context: {machine: machine.yaml}\n"
+                     "parallel: {parallel_mode: 2}\n");
+    const char *best[2];
+    for (int i = 0; i < 2; i++) {
+        SearchOptions o = search_options(mem, config_files(mem, path), 0, NULL, 4);
+        if (i) EXPECT(!remove(base) && !remove(own));
+        if (i) write_text(path, "model: {model_config: {num_layers: 96}}\n");
+        SearchResult r = search_run(mem, &o);
+        EXPECT(r.ntop > 0);
+        Config *cfg = config_load_of(mem, o.files, r.top[0].nflags, r.top[0].flag);
+        EXPECT_INT(cfg->model_num_layers, 4);
+        best[i] = arena_printf(mem, "%lld strategies, %d planned, %.17g",
+                               (long long)r.choices, r.planned, r.top[0].seconds);
+    }
+    EXPECT_STR(best[1], best[0]);
+    arena_free(mem);
 }

@@ -204,7 +204,7 @@ static SearchResult run(Arena *mem, Made *k, int nflags, char **flag, SearchOpti
     EXPECT_INT(file_write_atomic(path, small, strlen(small)), 0);
     k->m.rank = &k->rank;
     k->m.nranks = 1;
-    *o = (SearchOptions){.path = path,
+    *o = (SearchOptions){.files = config_files(mem, path),
                          .nflags = nflags,
                          .flag = flag,
                          .machine = &k->m,
@@ -381,7 +381,7 @@ TEST(chunks_of_unequal_layers_are_tried_where_there_are_no_others) {
         }
         unsigned tried = 0;
         o.nflags--;
-        o.cfg = config_load(mem, o.path, o.nflags, flag);
+        o.cfg = config_load_of(mem, o.files, o.nflags, flag);
         search_each(search_open(mem, &o), note_chunks, &tried);
         EXPECT_INT(tried, rows[i].tried);
         arena_free(mem);

@@ -29,7 +29,7 @@ static SearchOptions options(Arena *mem, const char *record, int ranks) {
     m->host_ranks = 2;
     m->hidden = 0.5;
     stop = 0;
-    return (SearchOptions){.path = path,
+    return (SearchOptions){.files = config_files(mem, path),
                            .cfg = config_load(mem, path, 0, NULL),
                            .machine = m,
                            .ranks = ranks,
@@ -104,7 +104,7 @@ TEST(programs_that_are_not_made_change_no_answer) {
         SearchOptions o = options(mem, NULL, ranks[i % 3]);
         Machine m = *o.machine;
         char *narrow[] = {"--model.model_config.compute_dtype=bfloat16"};
-        if (i % 2) o.cfg = config_load(mem, o.path, o.nflags = 1, o.flag = narrow);
+        if (i % 2) o.cfg = config_load_of(mem, o.files, o.nflags = 1, o.flag = narrow);
         if (i / 3 == i % 3) o.limit_bytes = (double)plan_process_bytes(o.cfg) + 12e6;
         m.hidden = 0.25 * (1 + i % 4);
         for (int k = 0; k < LINK_LEVELS; k++) m.link[k].bytes_per_second = rates[i / 3];
@@ -131,7 +131,7 @@ TEST(nothing_fits_and_parts_are_refused) {
                      "{calculate_per_token_loss: False}\n");
     EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
     SearchOptions o = options(mem, NULL, 8);
-    o.path = path;
+    o.files = config_files(mem, path);
     o.cfg = config_load(mem, path, 0, NULL);
     o.limit_bytes = (double)plan_process_bytes(o.cfg) + 1e6;
     SearchResult r = search_run(mem, &o);

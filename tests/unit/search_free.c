@@ -162,7 +162,7 @@ TEST(the_order_of_an_answer_is_kept) {
 /* ---- the flags of an answer ---- */
 
 static SearchResult result_of(Arena *mem, char *path, int nflags, char **flag) {
-    SearchOptions o = search_options(mem, path, nflags, flag, 4);
+    SearchOptions o = search_options(mem, config_files(mem, path), nflags, flag, 4);
     SearchResult r = search_run(mem, &o);
     EXPECT(r.ntop > 0);
     return r;

@@ -31,7 +31,7 @@ static const Machine *machine(Arena *mem, const char *name, double memory_bytes)
 
 static SearchResult search(Arena *mem, char *path, const Machine *m, int nflags,
                            char **flag, SearchOptions *o) {
-    *o = search_options(mem, path, nflags, flag, 4);
+    *o = search_options(mem, config_files(mem, path), nflags, flag, 4);
     o->machine = m;
     o->limit_bytes = m->memory_bytes;
     return search_run(mem, o);

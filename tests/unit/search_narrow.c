@@ -35,7 +35,7 @@ static double answered(const char *path, int nth, int ranks, char *const *flag) 
     char *flags[MOST_FLAGS + 1] = {machine_flag(mem, nth)};
     int n = 1;
     for (int i = 0; flag && i < MOST_FLAGS && flag[i]; i++) flags[n++] = flag[i];
-    SearchOptions o = search_options(mem, path, n, flags, ranks);
+    SearchOptions o = search_options(mem, config_files(mem, path), n, flags, ranks);
     SearchResult r = search_run(mem, &o);
     double seconds = r.ntop ? r.top[0].seconds : 0;
     arena_free(mem);
@@ -93,7 +93,8 @@ TEST(an_even_split_fits_where_a_balanced_one_does_not) {
                     "--parallel.pipeline_config.pipeline_scheduler=zero_bubble_h1",
                     "--recompute_config.recompute=False",
                     "--context.max_device_memory=65137KB"};
-    SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 6);
+    SearchOptions o =
+        search_options(mem, config_files(mem, path), ARRAY_LEN(flag), flag, 6);
     SearchResult r = search_run(mem, &o);
     EXPECT(r.ntop > 0 && r.top[0].c.layers == LAYERS_EVEN);
     arena_free(mem);
@@ -121,7 +122,8 @@ TEST_LIMIT(the_smallest_is_planned_where_many_do_not_fit, 120) {
                     "--parallel_config.pipeline_stage=1",
                     "--parallel_config.context_parallel=1", "--parallel.overlap=auto",
                     "--context.max_device_memory=56561KB"};
-    SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 4);
+    SearchOptions o =
+        search_options(mem, config_files(mem, path), ARRAY_LEN(flag), flag, 4);
     SearchResult r = search_run(mem, &o);
     printf("  %d planned, %s\n", r.planned,
            r.by_bytes ? "the smallest too" : "by seconds");
@@ -134,7 +136,8 @@ static double planned(const char *path, int nth, const char *overlap, int replic
     char *flag[] = {machine_flag(mem, nth),
                     arena_printf(mem, "--parallel.overlap=%s", overlap),
                     arena_printf(mem, "--parallel_config.data_parallel=%d", replicas)};
-    SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, replicas);
+    SearchOptions o =
+        search_options(mem, config_files(mem, path), ARRAY_LEN(flag), flag, replicas);
     Config *cfg = config_load(mem, path, ARRAY_LEN(flag), flag);
     int threads = plan_threads(cfg, o.machine, replicas);
     double seconds = plan_cost(mem, cfg, replicas, o.machine, threads, INFINITY).seconds;
@@ -202,7 +205,8 @@ TEST_LIMIT(bytes_of_pieces_are_near_those_of_plans, 120) {
             "--parallel.pipeline_config.pipeline_scheduler=1f1b",
             "--parallel_config.pp_interleave_num=1",
             arena_printf(mem, "--model.model_config.compute_dtype=%s", cases[k].type)};
-        SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 8);
+        SearchOptions o =
+            search_options(mem, config_files(mem, path), ARRAY_LEN(flag), flag, 8);
         o.tops = 6;
         SearchResult r = search_run(mem, &o);
         double least = 1, most = 0;
@@ -240,7 +244,8 @@ static double part_of_plan(const char *path, const char *type, const char *overl
         "--parallel.pipeline_config.pipeline_scheduler=1f1b",
         "--parallel_config.pp_interleave_num=1",
         arena_printf(mem, "--model.model_config.compute_dtype=%s", type)};
-    SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 8);
+    SearchOptions o =
+        search_options(mem, config_files(mem, path), ARRAY_LEN(flag), flag, 8);
     o.tops = 1;
     SearchResult r = search_run(mem, &o);
     EXPECT(r.ntop > 0);
@@ -288,7 +293,8 @@ TEST_LIMIT(sums_of_pieces_are_as_wide_as_those_of_plans, 120) {
             "--parallel.overlap=off",
             arena_printf(mem, "--parallel.parallel_optimizer_config.optimizer_level=%s",
                          levels[k])};
-        SearchOptions o = search_options(mem, path, ARRAY_LEN(flag), flag, 64);
+        SearchOptions o =
+            search_options(mem, config_files(mem, path), ARRAY_LEN(flag), flag, 64);
         SearchResult r = search_run(mem, &o);
         const Verified *v = &r.top[0];
         printf("  %s: bound %.4g, pieces %.4g, plan %.4g us\n", levels[k],
@@ -328,7 +334,7 @@ TEST(chunks_that_go_back_one_by_one) {
         Arena *mem = arena_new();
         flag[0] = way[i];
         flag[1] = machine_flag(mem, 0);
-        SearchOptions o = search_options(mem, path, n, flag, 8);
+        SearchOptions o = search_options(mem, config_files(mem, path), n, flag, 8);
         o.tops = 32;
         SearchResult r = search_run(mem, &o);
         for (int k = 0; k < r.ntop; k++, planned++) {
@@ -404,7 +410,8 @@ TEST(what_fits_with_layers_made_again_is_found) {
         char **flag = words(mem, t->flags, &n);
         flag[n] = machine_flag(mem, 0);
         flag[n + 1] = arena_printf(mem, "--recompute_config.recompute=%s", t->again);
-        SearchOptions o = search_options(mem, path, n + 2, flag, t->ranks);
+        SearchOptions o =
+            search_options(mem, config_files(mem, path), n + 2, flag, t->ranks);
         SearchResult fixed = search_run(mem, &o);
         EXPECT(fixed.ntop > 0);
         int64_t least = fixed.top[0].bytes;
@@ -412,7 +419,7 @@ TEST(what_fits_with_layers_made_again_is_found) {
         flag[n + 1] =
             arena_printf(mem, "--context.max_device_memory=%lldKB",
                          (long long)((double)least * 1.003 / 1024) + BESIDE_KBYTES);
-        o = search_options(mem, path, n + 2, flag, t->ranks);
+        o = search_options(mem, config_files(mem, path), n + 2, flag, t->ranks);
         if (!search_run(mem, &o).ntop)
             test_fail(__FILE__, __LINE__, "%s: nothing fits %s", t->sizes, flag[n + 1]);
         arena_free(mem);

@@ -62,7 +62,7 @@ static void plan_choice(All *a, const Choice *c) {
     Catch caught;
     char **flag = search_flags(own, a->s, c, &n);
     if (CATCH(caught)) {
-        Config *cfg = config_load(own, a->o->path, n, flag);
+        Config *cfg = config_load_of(own, a->o->files, n, flag);
         int threads = plan_threads(cfg, a->o->machine, a->o->ranks);
         PlanCost p = plan_cost(own, cfg, a->o->ranks, a->o->machine, threads, INFINITY);
         if (p.seconds < a->best) {
@@ -99,7 +99,8 @@ TEST_LIMIT(no_plan_is_much_faster, 900) {
         MachineRank rank;
         draw_machine(&r, &m, &rank);
         char *path = draw_model(mem, &r);
-        SearchOptions o = search_options(mem, path, 0, NULL, ranks[i % 4]);
+        SearchOptions o =
+            search_options(mem, config_files(mem, path), 0, NULL, ranks[i % 4]);
         o.machine = &m;
         SearchResult found = search_run(mem, &o);
         char keys[1024] = "";

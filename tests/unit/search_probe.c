@@ -167,7 +167,7 @@ TEST(heads_of_any_size) {
                          dim[i]);
         char *path = path_join(mem, temp_dir(), "heads.yaml");
         EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
-        SearchOptions o = search_options(mem, path, 0, NULL, 1);
+        SearchOptions o = search_options(mem, config_files(mem, path), 0, NULL, 1);
         o.machine = slow_machine();
         SearchResult r = search_run(mem, &o);
         EXPECT(r.ntop > 0 && r.top[0].c.micro == 1);
