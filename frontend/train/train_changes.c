@@ -14,26 +14,20 @@ static bool is_length(const char *path) {
     return is_one_of(path, keys, ARRAY_LEN(keys));
 }
 
-/* What it was in a checkpoint, if that is not what it is now; else NULL. */
-static const char *was_other(const Train *t, const Json *s, const Key *key) {
-    const char *was = json_get_string(json_get(s, "config"), key->path, NULL);
-    bool other = was && train_key_counts(key) &&
-                 strcmp(was, config_value(t->job.cfg, t->mem, key->path)) != 0;
-    return other ? was : NULL;
-}
-
-/* Had it a default that this version makes a value of? */
-static bool is_left_open(const Train *t, const Key *key, const char *was) {
-    return !config_given(t->job.cfg, key->path) && !strcmp(was, key->def);
-}
-
-/* The key from number *k on that was given another value than in a checkpoint, which had
- * *was; NULL: no further one. */
+/* The next key from number *k on that has another value than in a checkpoint, which had
+ * *was: also one that was not known then, if it is given something else than what was done
+ * without it. NULL: no further one. */
 static const char *next_change(const Train *t, const Json *s, int *k, const char **was) {
-    while (*k < N_KEYS) {
+    const Json *then = json_get(s, "config");
+    while (then && *k < N_KEYS) {
         const Key *key = &key_table[(*k)++];
-        *was = was_other(t, s, key);
-        if (*was && !is_left_open(t, key, *was)) return key->path;
+        const char *is = config_value(t->job.cfg, t->mem, key->path);
+        *was = json_get_string(then, key->path, NULL);
+        bool same =
+            *was ? key_same_value(*was, is)
+                 : !config_given(t->job.cfg, key->path) || key_same_value(is, key->def);
+        if (!*was) *was = "not known";
+        if (!same && train_key_counts(key)) return key->path;
     }
     return NULL;
 }
@@ -67,8 +61,8 @@ static const char *changes(const Train *t, const Json *s, bool *other) {
     return text.s;
 }
 
-/* Keys that the version which saved it did not have are no difference, but the text of a module
- * is known by its hash alone. */
+/* Keys that the version which saved it did not have are no difference where they are not
+ * given, but the text of a module is known by its hash alone. */
 bool train_same_config(const Train *t, const Json *s) {
     const char *hash = json_get_string(s, "config_hash", "");
     bool other;
@@ -80,12 +74,11 @@ bool train_same_config(const Train *t, const Json *s) {
 const char *train_explain_misfit(void *context, const char *state_json) {
     const Train *t = context;
     const Json *s = ckpt_state_parse(t->mem, "state of the checkpoint", state_json);
+    const char *path, *was;
     Text text = text_new(t->mem);
-    for (int k = 0; k < N_KEYS; k++) {
-        const char *path = key_table[k].path, *was = was_other(t, s, &key_table[k]);
-        if (was && (begins_with(path, "model.") || !strcmp(path, "optimizer.type")))
+    for (int k = 0; (path = next_change(t, s, &k, &was));)
+        if (begins_with(path, "model.") || !strcmp(path, "optimizer.type"))
             add_change(t, &text, path, was);
-    }
     return text.s;
 }
 

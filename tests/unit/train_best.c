@@ -187,3 +187,43 @@ TEST_LIMIT(a_step_that_comes_again_of_fewer_keys, 120) {
     EXPECT(!strstr(said(), "the configuration is not the one"));
     EXPECT(has(RUN_BEST, 12) && !has(RUN_BEST ".before-1", 12));
 }
+
+/* But one that it did not have and that is given now is, unless it says what was done anyway. */
+TEST_LIMIT(a_key_that_was_not_known, 120) {
+    static const struct Case {
+        const char *more, *note;
+    } c[] = {{"--optimizer.eps 1e-8", NULL},
+             {"--optimizer.eps 1e-7", "; optimizer.eps was not known and is 1e-07"}};
+    train(1, "--runner_config.max_steps 4");
+    edit_state(RUN_CHECKPOINTS, 4, "\"optimizer.eps\"", "\"optimizer.old\"");
+    edit_state(RUN_CHECKPOINTS, 4, "\"config_hash\":\"", "\"config_hash\":\"old");
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        train(1, arena_printf(mem(), "%s --runner_config.max_steps 4", c[i].more));
+        EXPECT(!strstr(said(), "the configuration is not the one") == !c[i].note);
+        if (c[i].note) SAID_EXPECT(c[i].note);
+    }
+}
+
+/* What is left out now and was given then, as this version has it without, is no difference; what
+ * the kind of model has otherwise is. */
+TEST_LIMIT(a_key_that_is_left_out, 120) {
+    const char *config = runs_small_config(4, 4), *run = in_temp("run");
+    static const struct Case {
+        const char *type, *percent;
+        bool same;
+    } c[] = {{"LlamaConfig", "1", true},
+             {"LlamaConfig", "0.25", false},
+             {"GPTNeoXConfig", "1", false},
+             {"GPTNeoXConfig", "0.25", true}};
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        const char *type =
+            arena_printf(mem(), "--model.model_config.type %s ", c[i].type);
+        remove_all(run);
+        ranks_run(1, config, run,
+                  arena_printf(mem(), "%s --model.model_config.rotary_percent %s", type,
+                               c[i].percent));
+        ranks_run(1, config, run, type);
+        test_at("%s %s", c[i].type, c[i].percent);
+        EXPECT(!strstr(said(), "the configuration is not the one") == c[i].same);
+    }
+}
