@@ -15,12 +15,12 @@ Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *
                   const CompileOptions *co) {
     if (co->choices && co->choices->limit_seconds > 0)
         rt_set_threads(co->threads); /* it may measure */
-    else
-        rt_count_threads(co->threads);
+    else if (!co->threads)
+        rt_count_threads(0);
     Target *target = target_open(co->cpu);
     Lower lower = {.mem = mem,
                    .m = m,
-                   .threads = rt_threads(),
+                   .threads = co->threads ? co->threads : rt_threads(),
                    .vl = target_lanes(target),
                    .target = target,
                    .choices = co->choices};

@@ -4,8 +4,8 @@
 #include "codegen/codegen.h"
 
 /* Runs `passes` over m, which must end at level planned; code generation says how much
- * workspace matmuls and kernels need for co->cpu and co->threads (0: all cores). No code
- * is made and no memory of the program is taken. Returns the entry function. User
+ * workspace matmuls and kernels need for co->cpu and co->threads (0: those of this process;
+ * other machines have more than it may start, which only measuring takes). No code is made and no memory of the program is taken. Returns the entry function. User
  * failures: as program_make. */
 Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                   const CompileOptions *co);

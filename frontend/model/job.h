@@ -20,6 +20,7 @@ typedef struct Job {
     Arena *mem;
     Config *cfg;
     bool plans;     /* nothing will run: weights and a tokenizer need not be there */
+    int threads;    /* of a rank of a plan; 0: those of this process */
     bool evaluates; /* nothing is trained: there is no dropout */
     bool has_spec;  /* the model is `spec`; false: it is `module` */
     ModelSpec spec;

@@ -212,9 +212,7 @@ Strategy strategy_of_config(Config *cfg) {
 }
 
 void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
-    int64_t others = cfg->parallel_config_model_parallel *
-                     cfg->parallel_config_context_parallel *
-                     cfg->parallel_config_pipeline_stage;
+    int64_t others = config_replica_ranks(cfg);
     if (config_given(cfg, PC "data_parallel") || ranks % others) return;
     cfg->parallel_config_data_parallel = ranks / others;
     if (ranks == others) return;

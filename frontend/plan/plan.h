@@ -164,6 +164,8 @@ typedef struct PlanCost {
 PlanCost plan_cost(Arena *mem, Config *cfg, int64_t ranks, const Machine *m, int threads,
                    double room_bytes);
 
+/* How code would be made of a job that is planned. */
+CompileOptions plan_compile_options(const Job *j);
 /* The plan of a module at level global to which strategy_apply has given its strategy, with the
  * options for the passes. */
 Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o);

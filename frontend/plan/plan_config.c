@@ -2,16 +2,16 @@
  * but without data and without code. */
 #include "codegen/planned.h"
 #include "frontend/config/config_state.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"
 #include "frontend/plan/recompute_auto.h"
+#include "runtime/core/rt.h"
 
 /* ---- how many ranks ---- */
 
 static void choose_ranks(Config *cfg, int64_t ranks) {
     static const char key[] = "parallel_config.data_parallel";
-    int64_t others = cfg->parallel_config_model_parallel *
-                     cfg->parallel_config_context_parallel *
-                     cfg->parallel_config_pipeline_stage;
+    int64_t others = config_replica_ranks(cfg);
     if (!ranks || config_given(cfg, key)) return;
     if (ranks % others)
         config_refuse(cfg, strategy_degree_given(cfg), NULL, NULL,
@@ -96,9 +96,10 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
     }
 }
 
-static CompileOptions compile_options(const Job *j) {
+CompileOptions plan_compile_options(const Job *j) {
     CompileOptions co = strategy_compile_options(j->cfg);
     co.choices = j->choices;
+    if (j->threads) co.threads = j->threads;
     return co;
 }
 
@@ -112,14 +113,14 @@ static Module *make_module(Job *j, PassOptions *o) {
 }
 
 static Plan plan_one(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
-    CompileOptions co = compile_options(j);
+    CompileOptions co = plan_compile_options(j);
     return plan_read(mem, module_plan(mem, m, train_passes, o, &co), j);
 }
 
 static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *all) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
     PassOptions o = *all;
-    CompileOptions co = compile_options(j);
+    CompileOptions co = plan_compile_options(j);
     const char *dump_dir = o.dump_dir;
     module_plan_common(mem, m, &o);
     int stages = o.schedule->stages;
@@ -153,12 +154,22 @@ static void choose_buckets(Job *j) {
     j->strategy.gradient_groups = 0;
 }
 
+/* Of a rank of the machine, or where none is given of this one, as launch would start it. */
+static int threads_of(const Config *cfg, int64_t ranks) {
+    const Machine *m = config_machine(cfg);
+    if (m) return plan_threads(cfg, m, (int)ranks);
+    int own = (int)cfg->context_threads;
+    rt_count_threads(own ? own : rt_threads_of_ranks(ranks));
+    return rt_threads();
+}
+
 static Job *plan_job(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
     *j = (Job){.mem = mem, .plans = true, .cfg = cfg, .choices = plan_choices(mem, cfg)};
     choose_ranks(cfg, ranks);
     j->strategy = strategy_of_config(cfg);
     compare_ranks(cfg, &j->strategy, ranks);
+    j->threads = threads_of(cfg, strategy_ranks(&j->strategy));
     job_choose_model(j);
     job_choose_shape(j);
     note_changes(j);
@@ -213,7 +224,7 @@ PlanCost plan_cost(Arena *mem, Config *cfg, int64_t ranks, const Machine *m, int
     recompute_choose(j);
     Module *step = make_module(j, &o);
     o.unverified = true;
-    CompileOptions co = compile_options(j);
+    CompileOptions co = plan_compile_options(j);
     int stages = (int)MAX(j->strategy.stages, 1);
     module_plan_common(mem, step, &o);
     const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);

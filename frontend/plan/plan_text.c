@@ -437,7 +437,7 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
     for (int i = 0; i < p->job->cfg->n_notes; i++)
         text_add(out, "note: %s\n", p->job->cfg->notes[i]);
     text_add(out, "plan %s", p->pipe ? p->pipe->hash : p->hash);
-    int threads = rt_threads();
+    int threads = p->job->threads ? p->job->threads : rt_threads();
     if (seconds > 0)
         text_add(out, " of %d thread%s a rank, made in %.2f s", threads,
                  threads == 1 ? "" : "s", seconds);

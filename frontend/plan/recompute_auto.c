@@ -31,8 +31,7 @@ static Module *build_job(const Job *j, PassOptions *o) {
 
 /* The planned step of each stage. */
 static Func **plan_steps(Arena *mem, const Job *j, PassOptions *o) {
-    CompileOptions co = strategy_compile_options(j->cfg);
-    co.choices = j->choices;
+    CompileOptions co = plan_compile_options(j);
     Module *m = build_job(j, o);
     int stages = o->schedule ? o->schedule->stages : 1;
     Func **step = NEW_ARRAY(mem, Func *, (size_t)stages);

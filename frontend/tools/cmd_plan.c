@@ -55,7 +55,7 @@ static void set_rates(const Options *o, Plan *p) {
     static const char *const names[] = {"--peak_gflops", "--peak_bf16_gflops",
                                         "--bandwidth_gbytes"};
     bool measure = option_given(o, "--measure"), wanted = measure;
-    int threads = rt_threads();
+    int threads = p->job->threads;
     for (int i = 0; i < ARRAY_LEN(names); i++) wanted |= option_given(o, names[i]);
     if (!wanted) return;
     if (measure) rt_set_threads(threads);
@@ -69,24 +69,6 @@ static void set_rates(const Options *o, Plan *p) {
     plan_set_rates(p, r);
 }
 
-static int64_t ranks_of(const Config *cfg) {
-    const int64_t degree[] = {
-        cfg->parallel_config_data_parallel, cfg->parallel_config_context_parallel,
-        cfg->parallel_config_model_parallel, cfg->parallel_config_pipeline_stage};
-    int64_t ranks = 1;
-    for (int i = 0; i < ARRAY_LEN(degree); i++)
-        ranks = MIN(ranks * degree[i], (int64_t)INT32_MAX);
-    return ranks;
-}
-
-/* The plan is that of the run here, so its ranks have as many threads as launch would give them.
- * That of another machine has those of this process, as a search has. */
-static void share_host(const Config *cfg, int64_t ranks) {
-    if (config_machine(cfg)) return;
-    if (!ranks) ranks = ranks_of(cfg);
-    rt_share_host((int)MAX(1, rt_cores() / MAX(ranks, 1)), false);
-}
-
 int cmd_plan(int argc, char **argv) {
     double start = clock_seconds();
     const Options *o = options_take(COMMAND_plan, argc, argv);
@@ -97,10 +79,10 @@ int cmd_plan(int argc, char **argv) {
              "stator plan needs a configuration: stator plan CONFIG.yaml "
              "[-n RANKS] [--json] [--svg FILE.svg] [--measure] [--a.b.c VALUE "
              "...]");
-    ConfigWords words = {o->nwords ? o->word[0] : NULL, o->nflags, o->flag};
+    ConfigWords words = {config_files(mem, o->nwords ? o->word[0] : NULL), o->nflags,
+                         o->flag};
     int64_t ranks = option_int(o, "-n", 0);
     Config *cfg = automatic_load(mem, &words, ranks);
-    share_host(cfg, ranks);
     Plan p = plan_of_config(mem, cfg, ranks);
     double seconds = clock_seconds() - start;
     const Machine *machine = config_machine(cfg);
@@ -119,7 +101,6 @@ int cmd_plan(int argc, char **argv) {
         plan_print(mem, &p, seconds, &out);
     }
     text_print(&out);
-    rt_share_host(0, false);
     plan_check_memory(&p);
     arena_free(mem);
     return 0;

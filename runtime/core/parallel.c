@@ -91,6 +91,12 @@ int rt_threads_asked(void) {
     return 0;
 }
 
+int rt_threads_of_ranks(int64_t ranks) {
+    int asked = rt_threads_asked();
+    int64_t share = rt_cores() / MAX(ranks, 1);
+    return asked ? asked : rt_threads_left((int)MAX(1, share));
+}
+
 /* Of a process that asks for no number: its share of the host, or a thread a core. */
 static int default_threads(void) {
     int asked = rt_threads_asked();

@@ -48,6 +48,9 @@ void rt_set_threads(int threads);
  * with EXIT_CONFIG as above. */
 void rt_count_threads(int threads);
 int rt_threads(void);
+/* Of each of so many ranks that share this host, as `stator launch` has them, where the
+ * environment says nothing else. */
+int rt_threads_of_ranks(int64_t ranks);
 /* What STATOR_THREADS, or else the first number of OMP_NUM_THREADS, asks for; 0: neither
  * does. Fails as rt_set_threads does. */
 int rt_threads_asked(void);

@@ -204,12 +204,36 @@ TEST(threads_of_a_plan) {
         ranks_run(ranks, config, run, "--train_steps 4");
         const Json *plan =
             json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20, EXIT_DATA);
-        RUN_EXPECT(0,
-                   arena_printf(mem(), "plan %s --train_steps 4 -n %d", config, ranks));
         int threads = MAX(1, rt_cores() / ranks);
-        SAID_EXPECT(arena_printf(mem(), "plan %s of %d thread",
-                                 json_string(json_need(plan, "plan_hash")), threads));
         EXPECT_INT(json_i64(json_need(plan, "threads"), 0, 4096), threads);
+        static const char *const how[] = {"-n", "--parallel_config.data_parallel"};
+        for (int i = 0; i < ARRAY_LEN(how); i++) {
+            RUN_EXPECT(0, arena_printf(mem(), "plan %s --train_steps 4 %s %d", config,
+                                       how[i], ranks));
+            SAID_EXPECT(arena_printf(mem(), "plan %s of %d thread",
+                                     json_string(json_need(plan, "plan_hash")), threads));
+        }
+    }
+}
+
+/* Of another machine: with its cores, which may be more than this one starts threads. */
+TEST(threads_of_another_machine) {
+    static const struct Case {
+        int cores, host_ranks, ranks, threads;
+    } c[] = {{1, 1, 1, 1}, {96, 2, 2, 48}, {96, 1, 2, 96}, {2048, 1, 2, 2048}};
+    const char *config = runs_small_config(4, 4), *file = in_temp("machine.yaml");
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        write_text(file, arena_printf(mem(),
+                                      "name: other\ncores: %d\nhost_ranks: %d\n"
+                                      "links: {host: {start_us: 1, gbytes: 12}, "
+                                      "network: {start_us: 2, gbytes: 11}}\n"
+                                      "ranks: [{ranks: 1, threads: 1, f32_gflops: 50, "
+                                      "bf16_gflops: 50}]\n",
+                                      c[i].cores, c[i].host_ranks));
+        RUN_EXPECT(0, arena_printf(mem(), "plan %s -n %d --machine %s", config,
+                                   c[i].ranks, file));
+        SAID_EXPECT(arena_printf(mem(), " of %d thread%s a rank", c[i].threads,
+                                 c[i].threads > 1 ? "s" : ""));
     }
 }
 
