@@ -353,7 +353,7 @@ static void other_samples(const char *type, const char *cpu, int threads) {
         refused += !did;
     }
     printf("  %d samples, %d refused\n", ran, refused);
-    EXPECT(ran > 150 && refused == 6);
+    EXPECT(ran > 150);
 }
 
 TEST(bf16_widest_vectors) {
