@@ -62,6 +62,13 @@ static int fewer_ranks(const Plan *p) {
 static void add_notes(const Plan *p, Text *out) {
     char here[256];
     int fewer = fewer_ranks(p), ranks = plan_host_ranks(p);
+    const MachineRank *r = plan_machine_rank(p);
+    if (machine_rank_stretch(p->machine, r, p->threads) > 1)
+        text_add(
+            out,
+            "  note: the rates are those of ranks of %d threads, of which these have "
+            "%d: their part of them is taken; stator calibrate -n %d measures it\n",
+            r->threads, p->threads, ranks);
     if (other_host(p->machine, here))
         text_add(out, "  note: the rates are those of host %s, this is %s\n",
                  p->machine->host, here);

@@ -56,11 +56,13 @@ const Places *choice_places(Search *s, const Choice *c) {
 }
 
 static Timing timing_of(Arena *own, const Search *s, const Shapes *shapes) {
+    const Machine *m = s->o.machine;
+    const MachineRank *r = machine_rank_of(m, s->o.ranks, s->threads);
     return (Timing){.mem = own,
-                    .m = s->o.machine,
-                    .rank = machine_rank_of(s->o.machine, s->o.ranks, s->threads),
+                    .m = m,
+                    .rank = r,
                     .shape = shapes->of,
-                    .stretch = shapes->stretch};
+                    .stretch = shapes->stretch * machine_rank_stretch(m, r, s->threads)};
 }
 
 /* One of a record has none yet. */

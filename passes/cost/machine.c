@@ -89,6 +89,11 @@ const MachineRank *machine_rank_of(const Machine *m, int ranks, int threads) {
     return machine_rank(m, MIN(host, machine_ranks_with_cores(m, threads)), threads);
 }
 
+double machine_rank_stretch(const Machine *m, const MachineRank *r, int threads) {
+    if (m->cores <= 0 || threads <= 0) return 1;
+    return MAX(1, (double)r->threads / threads);
+}
+
 /* ---- products ---- */
 
 /* Between two sizes the time of a product lies on the line through theirs, so the time of a

@@ -149,6 +149,10 @@ const MachineRank *machine_rank(const Machine *m, int ranks, int threads);
  * own are at work. Who else shares the cores is not in it. */
 const MachineRank *machine_rank_of(const Machine *m, int ranks, int threads);
 
+/* How many times as long a rank computes as these data say that has so many threads: fewer than
+ * they are of, it gets its part of their rates. */
+double machine_rank_stretch(const Machine *m, const MachineRank *r, int threads);
+
 /* `batch` times rows x columns, summed over `summed`. */
 typedef struct ProductSize {
     double batch, rows, columns, summed;

@@ -75,7 +75,8 @@ StepParts step_parts(Arena *mem, const Machine *m, const Func *const *entry, int
     for (int s = 0; s < stages; s++) {
         StageParts *at = &p.stage[s];
         *at = (StageParts){.entry = entry[s], .timing = timing};
-        at->timing.stretch = sharing_stage_stretch(&p.share, s);
+        at->timing.stretch = sharing_stage_stretch(&p.share, s) *
+                             machine_rank_stretch(m, timing.rank, threads);
         at->sizes = func_sizes(mem, entry[s]->mod, NULL);
         func_seconds(mem, &at->sizes, &at->timing);
         list_messages(&b, s);

@@ -225,7 +225,7 @@ static void place_on_machine(LayerGraph *g, LayerMachine k) {
     int with_cores = MIN(host, machine_ranks_with_cores(m, k.threads));
     g->machine = m;
     g->rank = machine_rank_of(m, g->ranks, k.threads);
-    g->stretch = (double)host / with_cores;
+    g->stretch = (double)host / with_cores * machine_rank_stretch(m, g->rank, k.threads);
     g->shape = mesh_shapes(g->mem, m, &g->m->mesh, 1, k.threads)[1];
 }
 

@@ -37,6 +37,39 @@ TEST(the_command_prints_and_then_refuses) {
     RUN_EXPECT(EXIT_CONFIG, "plan");
 }
 
+/* Seconds of a step on two cores, with the rates of ranks of so many threads. */
+static double seconds_with(const char *how, int threads, double share) {
+    const char *file = in_temp("machine.yaml");
+    write_text(file,
+               arena_printf(mem(),
+                            "name: own\ncores: 2\n"
+                            "links: {host: {start_us: 1, gbytes: 12}, network: "
+                            "{start_us: 2, gbytes: 11}}\n"
+                            "ranks: [{ranks: 1, threads: %d, f32_gflops: %g, "
+                            "bf16_gflops: %g, memory: {bytes: [1e6, 1e8], gbytes: "
+                            "[%g, %g]}}]\n",
+                            threads, 200 * share, 200 * share, 80 * share, 20 * share));
+    RUN_EXPECT(0,
+               arena_printf(mem(), "plan %s %s --machine %s", config_file(), how, file));
+    bool part = strstr(said(), "their part of them is taken") != NULL;
+    const char *at = strstr(said(), "\ntime      ");
+    EXPECT(at != NULL);
+    EXPECT_INT(part, threads == 2 && !strstr(how, "threads 2"));
+    return strtod(at + strlen("\ntime      "), NULL);
+}
+
+/* Rates of a rank with all cores are not those of each that has a part of them. */
+TEST(ranks_of_fewer_threads_than_measured) {
+    static const char *const how[] = {"-n 1 --context.threads 2", "-n 1",
+                                      "-n 2 --context.threads 0",
+                                      "-n 4 --context.threads 0"};
+    for (int i = 0; i < ARRAY_LEN(how); i++) {
+        test_at("%s", how[i]);
+        double whole = seconds_with(how[i], 2, 1), part = seconds_with(how[i], 1, 0.5);
+        EXPECT(i ? fabs(whole / part - 1) < 0.01 : whole < 0.6 * part);
+    }
+}
+
 TEST(the_json_has_what_the_text_has) {
     RUN_EXPECT(
         0, arena_printf(mem(), "plan %s --json -n 2 --use_parallel True", config_file()));
