@@ -407,7 +407,7 @@ static double bound_of(const Choice *c, const ChunkTimes *t) {
 }
 
 static double slower(const Search *s, const Choice *c) {
-    const Extra *e = find_extra(s, c);
+    const Extra *e = c->apart ? NULL : find_extra(s, c);
     return e ? e->slower : 1;
 }
 

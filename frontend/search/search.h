@@ -57,7 +57,7 @@ typedef struct Choice {
     bool sequence_parallel, splits_vocab;
     bool no_overlap; /* parallel.overlap off: once a plan corrected that with overlap */
     const char *inside; /* entries of parallel.shard (inside.c): the same; NULL: none */
-    bool apart;         /* extra_bytes are its own, and not those of choices like it */
+    bool apart;         /* what plans of choices like it had more does not count */
     bool remakes_all;   /* all layers are made again, and not as few as fit */
     bool by_most;       /* layers are balanced by the most that they may take (Pieces) */
     int number; /* in the order of search_each, those without overlap behind all others */

@@ -3,7 +3,7 @@
 #include "../draws.h"
 #include "../test.h"
 #include "frontend/config/config_state.h"
-#include "frontend/search/search.h"
+#include "frontend/search/search_state.h"
 
 TEST_LABEL(SLOW);
 TEST_LABEL(RELEASED);
@@ -117,4 +117,105 @@ TEST_LIMIT(no_plan_is_much_faster, 900) {
     printf("  %d machines and models, %lld plans: the answer takes at most %.4f of the "
            "fastest\n",
            cases, (long long)all, worst);
+}
+
+/* ---- with a limit of memory ---- */
+
+typedef struct Point {
+    double seconds, bytes;
+} Point;
+
+typedef struct Points {
+    Search *s;
+    const SearchOptions *o;
+    Arena *mem;
+    Point *p;
+    int n, cap;
+    int64_t seen, each;
+} Points;
+
+/* With so many layers made again. */
+static void add_point(Points *a, int n, char **flag, int64_t again) {
+    Arena *own = arena_new();
+    Catch caught;
+    char **all = NEW_ARRAY(own, char *, (size_t)n + 1);
+    memcpy(all, flag, (size_t)n * sizeof *all);
+    all[n] = arena_printf(own, "--recompute_config.recompute=%lld", (long long)again);
+    if (again == 0) all[n] = "--recompute_config.recompute=False";
+    if (CATCH(caught)) {
+        Config *cfg = config_load_of(own, a->o->files, n + 1, all);
+        int threads = plan_threads(cfg, a->o->machine, a->o->ranks);
+        PlanCost p = plan_cost(own, cfg, a->o->ranks, a->o->machine, threads, INFINITY);
+        Point at = {p.seconds, (double)(p.bytes + p.ahead_bytes)};
+        PUSH(a->mem, a->p, a->n, a->cap, at);
+        catch_end(&caught);
+    }
+    arena_free(own);
+}
+
+static void see_point(void *ctx, const Choice *c) {
+    Points *a = ctx;
+    if (c->pp > 1 || c->parts > 1 || a->seen++ % a->each) return;
+    for (int alone = 0; alone < 2; alone++) {
+        Choice one = *c;
+        int n;
+        one.no_overlap |= alone;
+        char **flag = search_flags(a->mem, a->s, &one, &n);
+        for (int64_t k = 0; k <= a->s->layers; k++) add_point(a, n, flag, k);
+    }
+}
+
+static double fastest_within(const Points *a, double bytes) {
+    double best = INFINITY;
+    for (int i = 0; i < a->n; i++)
+        if (a->p[i].bytes <= bytes) best = MIN(best, a->p[i].seconds);
+    return best;
+}
+
+static double least_bytes(const Points *a, double seconds) {
+    double least = INFINITY;
+    for (int i = 0; i < a->n; i++)
+        if (a->p[i].seconds <= seconds) least = MIN(least, a->p[i].bytes);
+    return least;
+}
+
+/* From what the fastest takes down to the least that anything takes, strategies of one stage. */
+TEST_LIMIT(no_plan_that_fits_is_much_faster, 900) {
+    enum { LIMITS = 12 };
+    int cases = test_long() ? 12 : 2, limits = 0;
+    double worst = 0;
+    for (int i = 0; i < cases; i++) {
+        Arena *mem = arena_new();
+        Random r = {.seed = 6000 + (uint64_t)i};
+        Machine m;
+        MachineRank rank;
+        draw_machine(&r, &m, &rank);
+        char *path = draw_model(mem, &r);
+        char *flag[] = {"--parallel_config.pipeline_stage=1",
+                        "--micro_batch_interleave_num=1"};
+        SearchOptions o = search_options(mem, config_files(mem, path), ARRAY_LEN(flag),
+                                         flag, 2 + i % 3);
+        o.machine = &m;
+        Points a = {.s = search_open(mem, &o), .o = &o, .mem = mem};
+        a.each = test_long() ? 1 : 2;
+        search_each(a.s, see_point, &a);
+        double most = least_bytes(&a, fastest_within(&a, INFINITY)),
+               least = least_bytes(&a, INFINITY);
+        for (int k = 0; k <= LIMITS; k++) {
+            double room = least + (most - least) * k / LIMITS;
+            o.limit_bytes = (double)plan_process_bytes(o.cfg) + room;
+            SearchResult found = search_run(mem, &o);
+            double best = fastest_within(&a, room);
+            test_at("case %d, %d ranks, %.0f bytes: %g s are possible", i, o.ranks, room,
+                    best);
+            EXPECT(found.ntop > 0);
+            double over = found.top[0].seconds / best;
+            EXPECT(over < 1.02);
+            worst = MAX(worst, over);
+            limits++;
+        }
+        arena_free(mem);
+    }
+    printf("  %d limits: the answer takes at most %.4f of the fastest that fits\n",
+           limits, worst);
 }
