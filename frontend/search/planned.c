@@ -9,7 +9,7 @@ enum {
     MOST_PLANS = 256,
     MOST_UNFIT = 1024, /* plans while none fits */
     MOST_SMALLEST = 32,
-    MOST_PLANNED = MOST_UNFIT + 2 * MOST_SMALLEST
+    MOST_PLANNED = MOST_UNFIT + 4 * MOST_SMALLEST
 };
 
 static void hash_flags(const Verified *v, char keys[HASH_HEX_BYTES]) {
@@ -298,13 +298,23 @@ static bool may_be_faster(SearchSpace *b, const Choice *of, bool no_overlap, Cho
     return search_seconds(b->s, c) < nearly * fastest_seconds(b->r) && c->remade >= 0;
 }
 
+/* Layers that are all made again may take less than some of them, which are a loop of their own. */
+static void plan_all_again(SearchSpace *b, const Choice *c) {
+    Choice all = *c;
+    all.remakes_all = true;
+    if (search_seconds(b->s, &all) < nearly * fastest_seconds(b->r) && all.remade >= 0)
+        plan_anew(b, &all);
+}
+
 /* Plans it, and, where it does not fit, with as many layers made again as it takes. */
 static void plan_fitting(SearchSpace *b, const Choice *c) {
     const Verified *v = plan_anew(b, c);
     Choice more;
-    if (!v || v->fits || v->why || b->s->fixed[KNOB_RECOMPUTE] >= 0) return;
+    if (!v || v->why || b->s->fixed[KNOB_RECOMPUTE] >= 0) return;
+    bool fits = v->fits;
     double low = v->c.extra_bytes;
-    if (!still_faster(b->s, v, fastest_seconds(b->r), &more)) return;
+    if (!fits || c->remade > 0) plan_all_again(b, c);
+    if (fits || !still_faster(b->s, v, fastest_seconds(b->r), &more)) return;
     v = plan_anew(b, &more);
     if (v && v->fits) plan_between(b, low, &more);
 }
@@ -370,6 +380,9 @@ static bool as_small(Search *s, const Choice *of, Choice *c, double *least) {
 typedef struct Small {
     Choice c;
     double bytes; /* by its pieces */
+    bool
+        first; /* of its way to split a layer, whose pieces are wrong by the same, and to give
+                     layers to stages */
 } Small;
 
 static int by_small(const void *a, const void *b) {
@@ -378,44 +391,51 @@ static int by_small(const void *a, const void *b) {
     return x->c.number - y->c.number;
 }
 
-/* Of each way to split a layer, whose pieces are wrong by the same, and each to give layers to stages the
- * smallest, in the order of their bytes. */
+/* In the order of their bytes. */
 static Small *smallest(const SearchSpace *b, int *n) {
     Search *s = b->s;
-    const int ways = s->nprobes * LAYERS_WAYS;
-    Small *of = NEW_ARRAY(s->mem, Small, (size_t)ways + 1);
+    Small *of = NEW_ARRAY(s->mem, Small, (size_t)b->n + 1);
+    bool *seen = NEW_ARRAY(s->mem, bool, (size_t)s->nprobes *LAYERS_WAYS + 1);
     *n = 0;
-    for (int k = 0; k < ways; k++) of[k].bytes = INFINITY;
-    for (int i = 0; i < b->n; i++) {
-        Small one;
-        Small *least = &of[b->by[i]->probe * LAYERS_WAYS + b->by[i]->layers];
-        if (as_small(s, b->by[i], &one.c, &one.bytes) && by_small(&one, least) < 0)
-            *least = one;
-    }
-    for (int k = 0; k < ways; k++)
-        if (isfinite(of[k].bytes)) of[(*n)++] = of[k];
+    for (int i = 0; i < b->n; i++) *n += as_small(s, b->by[i], &of[*n].c, &of[*n].bytes);
     qsort(of, (size_t)*n, sizeof *of, by_small);
+    for (int i = 0; i < *n; i++) {
+        bool *way = &seen[of[i].c.probe * LAYERS_WAYS + of[i].c.layers];
+        of[i].first = !*way;
+        *way = true;
+    }
     return of;
 }
 
+/* False: one fits, or the user wants an end. */
+static bool plan_small(SearchSpace *b, const Choice *of) {
+    Search *s = b->s;
+    bool may_alone = s->overlap && s->fixed[KNOB_OVERLAP] < 0 && s->o.ranks > of->pp;
+    for (int alone = 0; alone <= may_alone; alone++) {
+        Choice c = *of;
+        if (any_fits(b->r) || !search_goes_on(s)) return false;
+        c.no_overlap |= alone;
+        const Verified *v = plan_anew(b, &c);
+        if (v && v->fits) plan_between(b, 0, &c);
+    }
+    return true;
+}
+
 /* What plans have more than their pieces counts for all that are like them, so a search by seconds
- * may go through thousands before one fits. The smallest are planned until one does, without
- * overlap too, which takes memory that pieces do not know of. */
+ * may go through thousands before one fits. The smallest are planned until one does, those of other
+ * ways first, without overlap too, which takes memory that pieces do not know of. */
 static void plan_smallest(SearchSpace *b) {
     Search *s = b->s;
     int n;
     for (int i = 0; i < s->nprobes && search_goes_on(s); i++)
         if (s->probe[i].is_bound) space_make_probe(b, i);
     const Small *of = smallest(b, &n);
-    bool may_alone = s->overlap && s->fixed[KNOB_OVERLAP] < 0;
     b->r->by_bytes = true;
-    for (int i = 0; i < MIN(n, MOST_SMALLEST); i++)
-        for (int alone = 0; alone <= (may_alone && s->o.ranks > of[i].c.pp); alone++) {
-            Choice c = of[i].c;
-            if (any_fits(b->r) || !search_goes_on(s)) return;
-            c.no_overlap |= alone;
-            const Verified *v = plan_anew(b, &c);
-            if (v && v->fits) plan_between(b, 0, &c);
+    for (int first = 1; first >= 0; first--)
+        for (int i = 0, tried = 0; i < n && tried < MOST_SMALLEST; i++) {
+            if (of[i].first != first) continue;
+            tried++;
+            if (!plan_small(b, &of[i].c)) return;
         }
 }
 

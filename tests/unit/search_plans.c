@@ -89,7 +89,7 @@ static void see(void *ctx, const Choice *c) {
 /* Pieces know nothing of what padding for ZeRO costs in tiny layers, a few percent. */
 TEST_LIMIT(no_plan_is_much_faster, 900) {
     static const int ranks[] = {2, 3, 4, 6};
-    int cases = test_long() ? 24 : 4;
+    int cases = test_long() ? 100 : 4;
     int64_t all = 0;
     double worst = 0;
     for (int i = 0; i < cases; i++) {
@@ -155,7 +155,7 @@ static void add_point(Points *a, int n, char **flag, int64_t again) {
 
 static void see_point(void *ctx, const Choice *c) {
     Points *a = ctx;
-    if (c->pp > 1 || c->parts > 1 || a->seen++ % a->each) return;
+    if (c->parts > 1 || a->seen++ % a->each) return;
     for (int alone = 0; alone < 2; alone++) {
         Choice one = *c;
         int n;
@@ -179,7 +179,7 @@ static double least_bytes(const Points *a, double seconds) {
     return least;
 }
 
-/* From what the fastest takes down to the least that anything takes, strategies of one stage. */
+/* From what the fastest takes down to the least that anything takes. */
 TEST_LIMIT(no_plan_that_fits_is_much_faster, 900) {
     enum { LIMITS = 12 };
     int cases = test_long() ? 12 : 2, limits = 0;
@@ -191,10 +191,11 @@ TEST_LIMIT(no_plan_that_fits_is_much_faster, 900) {
         MachineRank rank;
         draw_machine(&r, &m, &rank);
         char *path = draw_model(mem, &r);
-        char *flag[] = {"--parallel_config.pipeline_stage=1",
-                        "--micro_batch_interleave_num=1"};
-        SearchOptions o = search_options(mem, config_files(mem, path), ARRAY_LEN(flag),
-                                         flag, 2 + i % 3);
+        char *flag[] = {"--micro_batch_interleave_num=1",
+                        "--parallel_config.pipeline_stage=1"};
+        int given = i % 2 ? 1 : 2; /* stages are free, too */
+        SearchOptions o =
+            search_options(mem, config_files(mem, path), given, flag, 2 + i % 3);
         o.machine = &m;
         Points a = {.s = search_open(mem, &o), .o = &o, .mem = mem};
         a.each = test_long() ? 1 : 2;
@@ -206,11 +207,12 @@ TEST_LIMIT(no_plan_that_fits_is_much_faster, 900) {
             o.limit_bytes = (double)plan_process_bytes(o.cfg) + room;
             SearchResult found = search_run(mem, &o);
             double best = fastest_within(&a, room);
-            test_at("case %d, %d ranks, %.0f bytes: %g s are possible", i, o.ranks, room,
-                    best);
             EXPECT(found.ntop > 0);
             double over = found.top[0].seconds / best;
-            EXPECT(over < 1.02);
+            if (over > 1.005)
+                test_fail(__FILE__, __LINE__,
+                          "case %d, %d ranks, %.0f bytes: %g s, and %g are possible", i,
+                          o.ranks, room, found.top[0].seconds, best);
             worst = MAX(worst, over);
             limits++;
         }
