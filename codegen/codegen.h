@@ -42,6 +42,7 @@ typedef struct Program {
     bool cached;                            /* the object came from the cache */
     double pass_seconds, codegen_seconds;   /* spent in program_make */
     const char *memory_limit, *memory_hint; /* of CompileOptions */
+    const char *memory_where; /* which ranks have it, for messages; NULL: nothing */
     struct ProgramCode *code;
 } Program;
 
@@ -55,6 +56,8 @@ const char *program_build_id(void);
  * User failures: EXIT_CONFIG (module does not fit a pass, cpu unknown). */
 Program *program_make(Arena *mem, const Module *m, const char *passes,
                       const PassOptions *po, const CompileOptions *co);
+/* Bytes that it and so many besides have more than the limit; 0: none. */
+uint64_t program_lacks(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes);
 /* Fails with EXIT_MEMORY, naming the classes and sizes of the plan, unless it and so many
  * bytes besides are within the limit, of which `limit` says whose it is (NULL:
  * context.max_device_memory), and `size` how large (NULL: in MB). */

@@ -301,18 +301,23 @@ _Noreturn static void refuse_memory(const Program *p, const char *why, const cha
         n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s %s %.1f MB", n ? "," : "",
                               memory_class_name[c], (double)p->plan.class_bytes[c] / 1e6);
     }
-    fail(EXIT_MEMORY, "the plan needs %.1f MB, %s:%s\n    hint: %s, or %s",
-         (double)p->plan.total_bytes / 1e6, why, sizes, memory_hint(p, beside_bytes),
+    fail(EXIT_MEMORY, "the plan needs %.1f MB%s%s, %s:%s\n    hint: %s, or %s",
+         (double)p->plan.total_bytes / 1e6, p->memory_where ? " " : "",
+         p->memory_where ? p->memory_where : "", why, sizes, memory_hint(p, beside_bytes),
          larger);
+}
+
+uint64_t program_lacks(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes) {
+    uint64_t all;
+    if (!add_size((uint64_t)p->plan.total_bytes, beside_bytes, &all)) return UINT64_MAX;
+    return all > limit_bytes ? all - limit_bytes : 0;
 }
 
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
                  const char *limit, const char *size) {
     const char *of = limit ? limit : "context.max_device_memory,";
     char why[800], beside[100] = "", megabytes[40];
-    uint64_t all;
-    if (add_size((uint64_t)p->plan.total_bytes, beside_bytes, &all) && all <= limit_bytes)
-        return;
+    if (!program_lacks(p, beside_bytes, limit_bytes)) return;
     if (beside_bytes)
         snprintf(beside, sizeof beside, "and the process %.1f MB besides, ",
                  (double)beside_bytes / 1e6);

@@ -381,11 +381,27 @@ int64_t plan_room_bytes(const Config *cfg, int threads, int64_t left_bytes) {
     return MAX(left_bytes - packed_bytes(cfg, threads), left_bytes / 2);
 }
 
+const char *plan_memory_where(Arena *mem, const Job *j, int stage) {
+    if (j->strategy.stages < 2) return "on every rank";
+    return arena_printf(mem, "on every rank of stage %d", stage);
+}
+
+const char *plan_memory_hint(Arena *mem, const Job *j) {
+    return arena_printf(
+        mem,
+        "%s%smore ranks that share weights or tokens (parallel_config), "
+        "optimizer_shard, a smaller batch or sequence, more micro-batches "
+        "(parallel_config.micro_batch_num), parallel.overlap_param_gather False",
+        j->strategy.stages > 1 ? "fewer layers there (parallel_config.num_layer_list), "
+                               : "",
+        j->strategy.remake_auto ? "" : "recompute_config.recompute auto, ");
+}
+
 void plan_check_memory(const Plan *all) {
     const Plan *p = largest(all);
+    Arena *mem = p->job->mem;
     int64_t limit = p->job->cfg->context_max_device_memory;
     int64_t beside = plan_process_bytes(p->job->cfg) + p->ahead_bytes;
-    char ranks[64] = "on every rank", fewer[64] = "";
     if (!limit || p->memory.total_bytes <= limit - beside) return;
     if (beside >= limit)
         fail(EXIT_MEMORY,
@@ -398,20 +414,11 @@ void plan_check_memory(const Plan *all) {
              p->ahead_bytes ? ", or a smaller train_dataset.prefetch_size, batch or "
                               "sequence"
                             : "");
-    if (p->pipe) {
-        snprintf(ranks, sizeof ranks, "on every rank of stage %d", p->stage);
-        snprintf(fewer, sizeof fewer,
-                 "fewer layers there (parallel_config.num_layer_list), ");
-    }
     fail(EXIT_MEMORY,
          "the plan needs %.1f MB %s, and the process %.1f MB besides, more "
-         "than context.max_device_memory, %s\n"
-         "    hint: %s%smore ranks that share weights or tokens (parallel_config), "
-         "optimizer_shard, "
-         "a smaller batch or sequence, more micro-batches "
-         "(parallel_config.micro_batch_num), parallel.overlap_param_gather False, or a "
-         "larger context.max_device_memory",
-         (double)p->memory.total_bytes / 1e6, ranks, (double)beside / 1e6,
-         config_memory_limit(p->job->cfg), fewer,
-         p->job->strategy.remake_auto ? "" : "recompute_config.recompute auto, ");
+         "than context.max_device_memory, %s\n    hint: %s, or a larger "
+         "context.max_device_memory",
+         (double)p->memory.total_bytes / 1e6, plan_memory_where(mem, p->job, p->stage),
+         (double)beside / 1e6, config_memory_limit(p->job->cfg),
+         plan_memory_hint(mem, p->job));
 }

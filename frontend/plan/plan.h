@@ -225,6 +225,9 @@ const Func **plan_entries(Arena *mem, const Plan *p); /* by stage */
 /* Fails with EXIT_MEMORY when the plan with that and the batches is above
  * context.max_device_memory. */
 void plan_check_memory(const Plan *all);
+/* What a refusal of too little memory says: which ranks have a stage, and what takes less. */
+const char *plan_memory_where(Arena *mem, const Job *j, int stage);
+const char *plan_memory_hint(Arena *mem, const Job *j);
 
 /* For people. `seconds` (0: not said) is what planning took. */
 void plan_print(Arena *mem, const Plan *p, double seconds, Text *out);

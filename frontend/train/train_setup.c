@@ -124,6 +124,17 @@ static uint64_t bytes_beside(const Train *t) {
     return probe + (uint64_t)job_ahead_bytes(&t->job) + t->profile_bytes;
 }
 
+/* program_fit for all ranks: the one that lacks most says so, and ends the others. */
+static void fit(const Train *t, uint64_t beside_bytes, uint64_t limit_bytes,
+                const char *limit, const char *size) {
+    uint64_t lacks = program_lacks(t->program, beside_bytes, limit_bytes);
+    int64_t own = (int64_t)MIN(lacks, (uint64_t)INT64_MAX), most = comm_max_i64(own);
+    int64_t rank = own == most ? comm_rank() : INT32_MAX, first = -comm_max_i64(-rank);
+    if (most && rank == first)
+        program_fit(t->program, beside_bytes, limit_bytes, limit, size);
+    if (most) comm_barrier();
+}
+
 /* All of the process must fit the limits before any of it is there, on any rank. The limit
  * of the configuration is compared with what `stator plan` says, or with more. */
 static void allocate(Train *t) {
@@ -131,16 +142,16 @@ static void allocate(Train *t) {
     uint64_t beside = bytes_beside(t);
     uint64_t recorded = t->profile_bytes;
     uint64_t stated = (uint64_t)plan_process_bytes(t->job.cfg);
+    t->program->memory_where = plan_memory_where(t->mem, &t->job, comm_stage());
     comm_barrier();
     FreeMemory left = rank_memory_left();
     t->process_bytes = memory_resident_bytes();
     if (limit)
-        program_fit(t->program,
-                    beside - recorded + MAX(t->process_bytes + recorded, stated), limit,
-                    NULL, config_memory_limit(t->job.cfg));
+        fit(t, beside - recorded + MAX(t->process_bytes + recorded, stated), limit, NULL,
+            config_memory_limit(t->job.cfg));
     uint64_t packed =
         (uint64_t)plan_packed_bytes(t->job.cfg, t->threads, t->program->plan.total_bytes);
-    program_fit(t->program, beside + packed, left.bytes, left.of, NULL);
+    fit(t, beside + packed, left.bytes, left.of, NULL);
     comm_barrier();
     profile_measure(t);
     program_allocate(t->program, NULL, 0);
@@ -185,6 +196,7 @@ static void make_program(Train *t) {
     CompileOptions co = strategy_compile_options(cfg);
     co.choices = t->job.choices;
     co.log_ops = cfg->profile;
+    co.memory_hint = plan_memory_hint(t->mem, &t->job);
     Module *m = job_build_step(&t->job, &o);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);

@@ -100,6 +100,31 @@ TEST(a_search_of_rank_0_that_fails) {
     EXPECT(!strstr(said(), "has no such failure"));
 }
 
+/* Of all stages the one that lacks most is told, as the plan tells it. */
+TEST_LIMIT(a_stage_that_does_not_fit, 120) {
+    static const char *const layers[] = {"[6,1,1]", "[1,6,1]", "[1,1,6]"};
+    const char *config = runs_small_config(4, 4), *run = in_temp("run");
+    for (int i = 0; i < ARRAY_LEN(layers); i++) {
+        const char *more = arena_printf(
+            mem(),
+            "--model.model_config.num_layers 8 --model.model_config.hidden_size 128 "
+            "--parallel_config.pipeline_stage 3 "
+            "--parallel_config.micro_batch_num 4 --parallel_config.num_layer_list %s "
+            "--context.max_device_memory 54MB",
+            layers[i]);
+        RUN_EXPECT(EXIT_MEMORY, arena_printf(mem(), "plan %s -n 3 %s", config, more));
+        const char *needs = strstr(said(), "the plan needs "), *end;
+        EXPECT(needs && (end = strstr(needs, ", and the process")));
+        needs = arena_strndup(mem(), needs, (size_t)(end - needs));
+        EXPECT(ends_with(needs, arena_printf(mem(), "on every rank of stage %d", i)));
+        pid_t pid = ranks_start(3, config, run, more);
+        ranks_end(pid, EXIT_MEMORY, layers[i]);
+        SAID_EXPECT(needs);
+        SAID_EXPECT("hint: fewer layers there (parallel_config.num_layer_list)");
+        SAID_EXPECT(arena_printf(mem(), "stator: rank %d of 3 ", i));
+    }
+}
+
 TEST(another_jit_level) {
     refuse_variables("-x STATOR_JIT_LEVEL=O0", "-x STATOR_JIT_LEVEL=O2",
                      "ranks disagree on the JIT level: ");
