@@ -12,10 +12,10 @@ enum {
     MOST_PLANNED = MOST_UNFIT + 4 * MOST_SMALLEST
 };
 
-static void hash_flags(const Verified *v, char keys[HASH_HEX_BYTES]) {
+static void hash_flags(char **flag, int n, char keys[HASH_HEX_BYTES]) {
     Arena *own = arena_new();
     Text t = text_new(own);
-    for (int i = 0; i < v->nflags; i++) text_add(&t, "%s\n", v->flag[i]);
+    for (int i = 0; i < n; i++) text_add(&t, "%s\n", flag[i]);
     hash_hex(t.s, t.n, keys);
     arena_free(own);
 }
@@ -40,7 +40,8 @@ static void verify(Search *s, const Choice *c, Verified *v) {
     RecordedPlan p = {0};
     *v = (Verified){.c = *c};
     v->flag = search_flags(s->mem, s, c, &v->nflags);
-    hash_flags(v, p.keys);
+    hash_flags(v->flag, v->nflags, v->keys);
+    memcpy(p.keys, v->keys, sizeof p.keys);
     const RecordedPlan *found = record_plan(s->record, p.keys);
     if (!found) make_plan(s, v, &p);
     if (found) p = *found;
@@ -53,16 +54,14 @@ static void verify(Search *s, const Choice *c, Verified *v) {
 
 /* With the same keys. */
 static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
+    Arena *own = arena_scratch();
+    char keys[HASH_HEX_BYTES];
     int n;
-    char **flag = NULL;
-    for (int i = 0; i < r->ntop; i++) {
-        const Verified *v = &r->top[i];
-        if (v->c.number != c->number && !c->inside) continue;
-        if (!flag) flag = search_flags(s->mem, s, c, &n);
-        bool same = n == v->nflags;
-        for (int k = 0; same && k < n; k++) same = !strcmp(flag[k], v->flag[k]);
-        if (same) return &r->top[i];
-    }
+    char **flag = search_flags(own, s, c, &n);
+    hash_flags(flag, n, keys);
+    arena_free(own);
+    for (int i = 0; i < r->ntop; i++)
+        if (!strcmp(r->top[i].keys, keys)) return &r->top[i];
     return NULL;
 }
 
@@ -107,15 +106,10 @@ static bool correct(SearchSpace *b, const Verified *v) {
     return true;
 }
 
-static void drop(SearchSpace *b, const Verified *v, int why) {
-    for (int i = 0; i < b->n; i++)
-        if (b->by[i]->number == v->c.number) b->by[i]->remade = why;
-}
-
-static void refuse(SearchSpace *b, const Verified *v) {
-    Family *f = &b->r->family[v->c.family];
+static void refuse(SearchSpace *b, Choice *c, const Verified *v) {
+    Family *f = &b->r->family[c->family];
     if (!f->unplanned) f->unplanned = v->why;
-    drop(b, v, REMADE_REFUSED);
+    c->remade = REMADE_REFUSED;
 }
 
 static int by_planned(const void *a, const void *b) {
@@ -432,7 +426,7 @@ static void plan_smallest(SearchSpace *b) {
     const Small *of = smallest(b, &n);
     b->r->by_bytes = true;
     for (int first = 1; first >= 0; first--)
-        for (int i = 0, tried = 0; i < n && tried < MOST_SMALLEST; i++) {
+        for (int i = 0, tried = 0; i < n && tried < (first ? MOST_SMALLEST : 8); i++) {
             if (of[i].first != first) continue;
             tried++;
             if (!plan_small(b, &of[i].c)) return;
@@ -460,12 +454,12 @@ void space_plan(SearchSpace *b) {
         for (int i = 0; i < n && !again && !is_full(r); i++) {
             const Verified *v = find_verified(s, r, top[i]);
             if (v && !v->fits) {
-                drop(b, v, REMADE_PLAN_TOO_LARGE); /* its pieces are too small still */
+                top[i]->remade = REMADE_PLAN_TOO_LARGE; /* its pieces are too small */
                 again = true;
             }
             if (v || !is_promising(r, top[i], s->o.tops)) continue;
             v = plan_anew(b, top[i]);
-            if (v->why) refuse(b, v);
+            if (v->why) refuse(b, top[i], v);
             again = v->why || correct(b, v);
         }
     }

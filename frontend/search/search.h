@@ -81,6 +81,7 @@ typedef struct Verified {
     Choice c;
     char **flag; /* "--a.b=VALUE" */
     int nflags;
+    char keys[HASH_HEX_BYTES]; /* hash of the flags */
     double seconds;
     int64_t bytes;      /* of the largest rank */
     int64_t sent_bytes; /* in a step, of the rank that sends most */

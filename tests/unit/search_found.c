@@ -95,7 +95,7 @@ static bool has_parts(const SearchResult *r) {
 }
 
 /* Programs of micro-batches in parts are made where they may be among the fastest, or on the front. */
-TEST(programs_that_are_not_made_change_no_answer) {
+TEST_LIMIT(programs_that_are_not_made_change_no_answer, 180) {
     static const int ranks[] = {4, 6, 8};
     static const double rates[] = {1e9, 4e9, 16e9};
     bool parts = false;
