@@ -82,6 +82,28 @@ TEST(the_json_has_what_the_text_has) {
     EXPECT_PART(text, "data_parallel is 2, as 2 ranks are asked for");
 }
 
+/* A plan reads no text, and so needs no tokenizer, of whatever data and vocabulary. */
+TEST(bytes_are_not_needed) {
+    static const char *const data[] = {"embedded", "nowhere.txt"};
+    static const char note[] = "training needs --tokenizer_file tokenizer.json: TextFile";
+    for (int i = 0; i < ARRAY_LEN(data); i++)
+        for (int vocab = 256; vocab <= 257; vocab++) {
+            const char *words = arena_printf(
+                mem(),
+                "%s --train_dataset.data_loader.type TextFile --dataset_dir %s "
+                "--model.model_config.vocab_size %d",
+                config_file(), data[i], vocab);
+            RUN_EXPECT(0, arena_printf(mem(), "plan %s", words));
+            EXPECT(!strstr(said(), note) == (vocab == 256));
+        }
+    write_text(in_temp("pair.idx"), "");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(),
+                                         "plan %s --train_dataset.data_loader.type "
+                                         "TextFile --dataset_dir %s",
+                                         config_file(), in_temp("pair")));
+    SAID_EXPECT("type MegatronIndexed, or GPTDataset");
+}
+
 /* In the order of the keys' places, one for each degree. */
 TEST(degrees_that_do_not_fit) {
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(),
