@@ -104,6 +104,30 @@ TEST(bytes_are_not_needed) {
     SAID_EXPECT("type MegatronIndexed, or GPTDataset");
 }
 
+/* What fewer threads than a rank has do is not measured: a note says so if that is all. */
+TEST(products_too_small_to_be_measured) {
+    static const struct {
+        int hidden, threads;
+        bool small;
+    } kinds[] = {{8, 2, true}, {8, 1, false}, {64, 2, false}};
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        RUN_EXPECT(0,
+                   arena_printf(mem(),
+                                "plan %s --context.measure_products_seconds 0.01 "
+                                "--model.model_config.hidden_size %d --context.threads "
+                                "%d --model.model_config.vocab_size 16 "
+                                "--model.model_config.seq_length 32",
+                                config_file(), kinds[i].hidden, kinds[i].threads));
+        EXPECT(!strstr(said(), "no product is large enough for 2 threads") ==
+               !kinds[i].small);
+    }
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "plan %s --model.model_config.hidden_size 8 "
+                               "--context.threads 2",
+                               config_file()));
+    EXPECT(!strstr(said(), "no product is large enough"));
+}
+
 /* In the order of the keys' places, one for each degree. */
 TEST(degrees_that_do_not_fit) {
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(),
