@@ -610,6 +610,22 @@ TEST(aliases_of_shipped_configs) {
     expect_round_trip(cfg);
 }
 
+/* The key fills a text up where nothing else does; nothing ends with it. */
+TEST(the_end_of_a_webtext) {
+#define WEBTEXT(keys) "train_dataset: {data_loader: {type: WebtextDataset" keys "}}"
+    static const char note[] = "t.yaml:1: train_dataset.data_loader.eod fills up a text";
+    static const char idle[] = "eod has no effect: nothing asks where a document ends";
+    EXPECT(has_note(with_idle_notes(WEBTEXT(", eod: 3")), note));
+    EXPECT(!has_note(with_idle_notes(WEBTEXT(", eod: 3, pad_token: 3")), note));
+    EXPECT(has_note(with_idle_notes(WEBTEXT(", eod: 3, pad_token: 3")), idle));
+    EXPECT(!has_note(with_idle_notes(WEBTEXT("")), note));
+    EXPECT(!has_note(
+        with_idle_notes("train_dataset: {data_loader: {type: GPTDataset, eod: 3, "
+                        "reset_position_ids: True}}"),
+        note));
+#undef WEBTEXT
+}
+
 TEST(help_and_page) {
     char *text = NULL, *page = NULL;
     size_t n, page_bytes;
