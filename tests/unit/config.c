@@ -610,6 +610,20 @@ TEST(aliases_of_shipped_configs) {
     expect_round_trip(cfg);
 }
 
+/* Keys that are looked at in one way: none hides another. */
+TEST(each_of_several_keys_is_told) {
+    static const char all[] = "train_dataset: {data_loader: {type: MindDataset, "
+                              "reset_position_ids: True, reset_attention_mask: True, "
+                              "eod_mask_loss: True}}";
+    static const char both[] = "model: {model_config: {add_qkv_bias: False, "
+                               "out_proj_has_bias: False, add_bias_linear: True}}";
+    EXPECT_FAIL(parse(all), EXIT_CONFIG, "reset_position_ids is for data of type GPT");
+    EXPECT_FAIL(parse(all), EXIT_CONFIG, "reset_attention_mask is for data of type GPT");
+    EXPECT_FAIL(parse(all), EXIT_CONFIG, "eod_mask_loss is for data of type GPT");
+    EXPECT_FAIL(parse(both), EXIT_CONFIG, "add_qkv_bias False is given together");
+    EXPECT_FAIL(parse(both), EXIT_CONFIG, "out_proj_has_bias False is given together");
+}
+
 /* The key fills a text up where nothing else does; nothing ends with it. */
 TEST(the_end_of_a_webtext) {
 #define WEBTEXT(keys) "train_dataset: {data_loader: {type: WebtextDataset" keys "}}"
