@@ -139,6 +139,53 @@ TEST(degrees_that_do_not_fit) {
     EXPECT(!strstr(said(), "width of the MLP") && !strstr(said(), "all-to-all"));
 }
 
+/* Whatever is wrong with the stages is told with what is wrong with the degrees, and alone. */
+TEST(stages_that_do_not_fit) {
+    static const char *const kinds[][2] = {
+        {"num_layer_list [3,3]", "the list has 6 layers, the model 4"},
+        {"num_layer_list [2,2] --parallel_config.pp_interleave_num 2",
+         "num_layer_list has 1 row of 2, but there are 2 stages of 2 chunks"},
+        {"num_layers_in_first_pipeline_stage 5", "the first and the last stage leave -1"},
+        {"offset [1,1]", "with these offsets the chunks have 6 layers, the model has 4"},
+        {"pp_interleave_num 3", "4 layers cannot be cut into 6 chunks"},
+        {"num_layer_list [1,3] --recompute_config.recompute 3,3",
+         "3 layers of chunk 0 are to be computed again, it has 1"},
+    };
+    static const char heads[] = "model_parallel cuts the attention heads";
+    for (int i = 0; i < ARRAY_LEN(kinds); i++)
+        for (int both = 0; both < 2; both++) {
+            test_at("%s, %d", kinds[i][0], both);
+            RUN_EXPECT(EXIT_CONFIG,
+                       arena_printf(mem(),
+                                    "plan %s --parallel_config.pipeline_stage 2 "
+                                    "--parallel_config.micro_batch_num 2 "
+                                    "--parallel_config.%s "
+                                    "--parallel_config.model_parallel %d",
+                                    config_file(), kinds[i][0], both ? 3 : 1));
+            SAID_EXPECT(kinds[i][1]);
+            EXPECT(!strstr(said(), heads) == !both);
+        }
+}
+
+/* Each of these is refused before the model is known. */
+TEST(problems_of_a_strategy_are_told_at_once) {
+    static const char *const flags[][2] = {
+        {"parallel_config.num_layer_list [2,2] --parallel_config.offset [0,0]",
+         "both say how many layers"},
+        {"parallel_config.context_parallel_algo hybrid_cp_algo",
+         "ulysses_degree_in_cp 1"},
+        {"parallel.pipeline_config.pipeline_scheduler foo", "unknown schedule 'foo'"},
+        {"parallel.comm_fusion.allreduce.mode index", "mode index counts"},
+        {"recompute_config.recompute abc", "recompute cannot be \"abc\""},
+        {"parallel_config.rank_order tp", "error: rank_order 'tp'"},
+    };
+    Text words = text_new(mem());
+    text_add(&words, "plan %s", config_file());
+    for (int i = 0; i < ARRAY_LEN(flags); i++) text_add(&words, " --%s", flags[i][0]);
+    RUN_EXPECT(EXIT_CONFIG, words.s);
+    for (int i = 0; i < ARRAY_LEN(flags); i++) SAID_EXPECT(flags[i][1]);
+}
+
 /* Layers that are all below the threshold, and layers of which one parameter is not. */
 TEST(shards_that_split_nothing) {
     const char *words = arena_printf(mem(),
