@@ -326,6 +326,12 @@ int64_t job_ahead_bytes(const Job *j) {
     return (int64_t)MIN(bytes, INT64_MAX / 2);
 }
 
+void job_check(const Job *j) {
+    ModelShape shape = j->shape;
+    shape.batch = j->batch / j->parts;
+    strategy_check(j->cfg, &j->strategy, job_spec(j), shape);
+}
+
 /* ---- the module ---- */
 
 Module *job_build(const Job *j, ModelUse use, int64_t batch) {

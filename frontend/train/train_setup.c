@@ -332,10 +332,19 @@ static void hash_config(Train *t) {
     hash_hex(text.s, text.n, t->config_hash);
 }
 
-/* What the configuration names on this host's disk. */
+static void choose_shape(void *job) {
+    job_choose_shape(job);
+}
+
+/* What the configuration names on this host's disk. What does not fit the model is told with what
+ * is not there, before anything is read. */
 static void look_at_work(void *context) {
     Train *t = context;
-    job_choose_shape(&t->job);
+    Config *cfg = t->job.cfg;
+    bool chosen = config_try(cfg->state, choose_shape, &t->job);
+    data_try_paths(cfg);
+    if (chosen) job_check(&t->job);
+    config_fail_all(cfg->state);
     open_data(t);
     choose_steps(t);
     train_choose_schedules(t);
