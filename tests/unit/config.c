@@ -514,6 +514,32 @@ TEST(sums_of_one_rank_have_no_type) {
 #undef SUMS
 }
 
+/* Degrees of dp, tp, cp and stages, under which these keys act. */
+TEST(keys_of_messages_and_orders) {
+    static const struct {
+        int degree[4];
+        bool joins, orders;
+    } kinds[] = {{{1, 1, 1, 1}, false, false}, {{1, 1, 1, 2}, false, false},
+                 {{4, 1, 1, 1}, true, false},  {{1, 2, 1, 1}, true, false},
+                 {{1, 1, 2, 1}, true, false},  {{2, 1, 1, 2}, true, true},
+                 {{2, 2, 1, 1}, true, true},   {{1, 2, 2, 2}, true, true}};
+    static const char *const keys[] = {
+        "bucket_size: 1MB", "comm_fusion: {allgather: {mode: size, config: 2}}"};
+    for (int i = 0; i < 2 * ARRAY_LEN(kinds); i++) {
+        const int *d = kinds[i / 2].degree;
+        const Config *cfg = with_idle_notes(
+            arena_printf(mem(),
+                         "parallel: {%s}\nparallel_config: {rank_order: tp-cp-pp-dp, "
+                         "data_parallel: %d, model_parallel: %d, context_parallel: %d, "
+                         "pipeline_stage: %d}",
+                         keys[i % 2], d[0], d[1], d[2], d[3]));
+        const char *key = i % 2 ? "allgather.config has no effect: there is one rank"
+                                : "bucket_size has no effect: there is one rank";
+        EXPECT(has_note(cfg, key) == !kinds[i / 2].joins);
+        EXPECT(has_note(cfg, "rank_order has no effect") == !kinds[i / 2].orders);
+    }
+}
+
 /* MindFormers' loader has 1234 where it is given none; train_dataset's counts there as a flag alone. */
 TEST(the_seed_of_a_loader) {
 #define BLENDED(words)                                                                   \
