@@ -55,7 +55,6 @@ int strategy_zero_level(const Config *cfg) {
     return config_wants_shards(cfg) ? levels[asked] : 0;
 }
 
-#define LEVEL "parallel.parallel_optimizer_config.optimizer_level"
 #define SHARE "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
 
 /* Neighbours that split states among them, all parts of a sequence with them. */
@@ -89,18 +88,6 @@ static void choose_zero(Config *cfg, Strategy *s) {
         s->zero_level = 0;
     else
         choose_groups(cfg, s);
-}
-
-void strategy_note_zero(Config *cfg, const Module *m, const PassOptions *o) {
-    static const char *const keys[] = {PC "optimizer_shard",
-                                       "parallel.enable_parallel_optimizer", LEVEL};
-    int k = 0;
-    if (!o->zero_level || zero_splits_any(m, o)) return;
-    while (k + 1 < ARRAY_LEN(keys) && !config_given(cfg, keys[k])) k++;
-    config_note(cfg, keys[k],
-                "%s splits nothing: no parameter has, in one layer, the %lld KB of "
-                "parallel_optimizer_threshold, and 0 there splits all of them",
-                strrchr(keys[k], '.') + 1, (long long)o->zero_threshold_bytes / 1024);
 }
 
 /* parallel.bucket_size before comm_fusion before gradient_aggregation_group. */

@@ -183,6 +183,7 @@ static Plan plan_chosen(Arena *mem, Job *j) {
     job_count_remade(j);
     Module *m = make_module(j, &o);
     Plan p = plan_of_module(mem, j, m, &o);
+    strategy_note_messages(j->cfg, &j->strategy, p.m, &o);
     plan_count_needed(mem, &p);
     return p;
 }

@@ -190,9 +190,10 @@ static void make_program(Train *t) {
     ranks_apply(t, m, &o);
     int said = cfg->n_notes;
     strategy_note_zero(t->job.cfg, m, &o);
-    train_say_notes(t, said);
     ranks_agree_module(t, m, o.schedule);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
+    strategy_note_messages(t->job.cfg, &t->job.strategy, t->program->entry->mod, &o);
+    train_say_notes(t, said);
     t->threads = t->program->threads;
     t->pipe = o.schedule;
     join_plans(t);

@@ -207,6 +207,42 @@ TEST(shards_that_split_nothing) {
     }
 }
 
+/* Keys of messages that find none which they are about; with stages nothing is said. */
+TEST(messages_that_are_not_there) {
+    static const char joins[] = " joins nothing: no two messages",
+                      tensor[] = "model_parallel 2", data[] = "data_parallel 2",
+                      hides[] = "overlap thread hides nothing";
+    static const struct {
+        const char *degrees, *flag, *says; /* NULL: neither */
+    } kinds[] = {
+        {tensor, "parallel.bucket_size 64MB", joins},
+        {tensor, "parallel_config.gradient_aggregation_group 2", joins},
+        {tensor, "parallel.comm_fusion.allgather.mode size", NULL},
+        {tensor,
+         "parallel.comm_fusion.allgather.mode size "
+         "--parallel.comm_fusion.allgather.config 64",
+         joins},
+        {tensor, "parallel.bucket_size 0", NULL},
+        {tensor, "seed 1", NULL},
+        {data, "parallel.bucket_size 64MB", NULL},
+        {data, "parallel_config.gradient_aggregation_group 2", NULL},
+        {data, "parallel.overlap thread --model.model_config.hidden_size 64", hides},
+        {data, "parallel.overlap auto --model.model_config.hidden_size 64", NULL},
+        {data, "parallel.overlap thread", NULL},
+        {tensor, "parallel.overlap thread", NULL},
+        {"pipeline_stage 2 --parallel_config.micro_batch_num 2 "
+         "--parallel_config.model_parallel 2",
+         "parallel.bucket_size 64MB", NULL},
+    };
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        test_at("%s --%s", kinds[i].degrees, kinds[i].flag);
+        RUN_EXPECT(0, arena_printf(mem(), "plan %s --parallel_config.%s --%s",
+                                   config_file(), kinds[i].degrees, kinds[i].flag));
+        EXPECT(!strstr(said(), joins) == (kinds[i].says != joins));
+        EXPECT(!strstr(said(), hides) == (kinds[i].says != hides));
+    }
+}
+
 TEST_LABEL_OF(train_has_the_same_plan, RELEASED);
 TEST(train_has_the_same_plan) {
     const char *config = config_file(), *run = in_temp("run");
