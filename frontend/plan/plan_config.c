@@ -96,13 +96,6 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
     }
 }
 
-CompileOptions plan_compile_options(const Job *j) {
-    CompileOptions co = strategy_compile_options(j->cfg);
-    co.choices = j->choices;
-    if (j->threads) co.threads = j->threads;
-    return co;
-}
-
 /* The module under its strategy, and what the passes are to do. */
 static Module *make_module(Job *j, PassOptions *o) {
     *o = strategy_pass_options(j->cfg);
