@@ -109,6 +109,7 @@ typedef struct Decision {
     char key[CACHE_KEY_CHARS];
     double deadline, said;    /* said: when, 0: nothing yet */
     int left, measured, lost; /* lost: forms of `given` that are not there */
+    int small;                /* not to be measured */
     bool late;                /* some were not measured */
 } Decision;
 
@@ -190,8 +191,9 @@ static void decide(Decision *d, const ProductShape *shape, int n) {
         if (k) choice.form = arena_strdup(c->mem, k->form);
         if (k) choice.seconds = k->seconds, choice.rule_seconds = k->rule_seconds;
         /* of fewer threads products are over before these meet */
-        bool worth = c->limit_seconds > 0 && shape[i].threads == d->threads;
-        if (!k && worth) wanted[d->left++] = &shape[i];
+        bool worth = shape[i].threads == d->threads;
+        if (!k && worth && c->limit_seconds > 0) wanted[d->left++] = &shape[i];
+        d->small += !k && !worth;
         PUSH(c->mem, c->item, c->n, c->cap, choice);
     }
     for (int i = 0, m = d->left; i < m; i++) {
@@ -217,6 +219,11 @@ static void say(const Decision *d) {
         say_aside("note: %d of the forms in %s are not there on this machine: these "
                   "products have the rule's, and other last bits",
                   d->lost, from);
+    if (c->limit_seconds > 0 && c->n && d->small == c->n)
+        say_aside(
+            "note: context.measure_products_seconds: no product is large enough for "
+            "%d threads, and smaller ones are not measured",
+            d->threads);
     if (d->late)
         fprintf(
             stderr,

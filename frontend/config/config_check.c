@@ -6,6 +6,24 @@
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
 
+/* One of several keys that a check looks at in the same way. */
+typedef struct OneKey {
+    const Config *cfg;
+    int nth;
+    void (*look)(const Config *cfg, int nth);
+} OneKey;
+
+static void run_one(void *context) {
+    const OneKey *k = context;
+    k->look(k->cfg, k->nth);
+}
+
+/* So that the mistake of one of n keys does not hide that of the next. */
+static void check_each(const Config *cfg, int n, void (*look)(const Config *, int)) {
+    for (int i = 0; i < n; i++) config_try(cfg->state, run_one, &(OneKey){cfg, i, look});
+}
+
+/* A whole section beside it is one mistake. */
 static void check_model_source(const Config *cfg) {
     if (config_given(cfg, "model.arch.type") &&
         (int)cfg->model_arch_type != (int)cfg->model_type)
@@ -152,8 +170,11 @@ static void check_one_bias(const Config *c, bool on, const char *path) {
             "%s False is given together with add_bias_linear True", path + strlen(MODEL));
 }
 
-static void check_bias(const Config *c) {
+static void check_qkv_bias(const Config *c) {
     check_one_bias(c, c->model_add_qkv_bias, MODEL "add_qkv_bias");
+}
+
+static void check_out_bias(const Config *c) {
     check_one_bias(c, c->model_out_proj_has_bias, MODEL "out_proj_has_bias");
 }
 
@@ -278,30 +299,30 @@ static void check_decay(const Config *c) {
 
 /* What only GPTDataset makes of the ends of documents changes the numbers: never left out
  * in silence. */
-static void check_documents(const Config *c) {
+static void check_document(const Config *c, int nth) {
     const char *mask = c->train_dataset_data_loader_create_compressed_eod_mask
                            ? LOADER "config.create_compressed_eod_mask"
                            : LOADER "reset_attention_mask";
-    const char *const keys[] = {LOADER "reset_position_ids", mask,
-                                LOADER "eod_mask_loss"};
+    const char *key[] = {LOADER "reset_position_ids", mask, LOADER "eod_mask_loss"};
     const bool asked[] = {c->train_dataset_data_loader_reset_position_ids,
                           c->train_dataset_data_loader_reset_attention_mask,
                           c->train_dataset_data_loader_eod_mask_loss};
-    LoaderType type = c->train_dataset_data_loader_type;
-    for (int i = 0; i < ARRAY_LEN(keys); i++) {
-        if (!asked[i]) continue;
-        if (type != LOADER_GPT_DATASET)
-            config_refuse(c, keys[i], LOADER "type",
-                          "type GPTDataset, which takes a "
-                          ".bin/.idx pair",
-                          "%s is for data of type GPTDataset, not of type %s", keys[i],
-                          config_value(c, c->state->mem, LOADER "type"));
-        if (c->model_file[0] && i < 2)
-            config_refuse(c, keys[i], "model.file", "leave it out",
-                          "%s is for a model.model_config: a model.file has no argument "
-                          "for it",
-                          keys[i]);
-    }
+    if (!asked[nth]) return;
+    if (c->train_dataset_data_loader_type != LOADER_GPT_DATASET)
+        config_refuse(c, key[nth], LOADER "type",
+                      "type GPTDataset, which takes a "
+                      ".bin/.idx pair",
+                      "%s is for data of type GPTDataset, not of type %s", key[nth],
+                      config_value(c, c->state->mem, LOADER "type"));
+    if (c->model_file[0] && nth < 2)
+        config_refuse(c, key[nth], "model.file", "leave it out",
+                      "%s is for a model.model_config: a model.file has no argument "
+                      "for it",
+                      key[nth]);
+}
+
+static void check_documents(const Config *c) {
+    check_each(c, 3, check_document);
 }
 
 static void check_mindrecord(const Config *cfg) {
@@ -346,20 +367,23 @@ static void check_shards(const Config *cfg) {
 static void check_micro(const Config *cfg) {
     config_check_agree(cfg, "parallel.grad_accumulation_step",
                        "parallel_config.micro_batch_num");
+}
+
+static void check_stages(const Config *cfg) {
     config_check_agree(cfg, "parallel.pipeline_stages", "parallel_config.pipeline_stage");
 }
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source, check_heads,      check_kv_heads,      check_window,
-    check_width,        check_tied,       check_residual,      check_positions,
-    check_eos,          check_bos,        check_pad,           check_eod,
-    check_bias,         check_length,     check_loader_length, check_batch,
-    check_rates,        check_first_rate, check_ratio,         check_warmup,
-    check_wsd,          check_profile,    check_loss_scale,    check_decay,
-    check_documents,    check_mindrecord, check_parallel_mode, check_resume,
-    check_shards,       check_micro,      check_behind_norms,  check_split,
-    check_tokenizer,    check_stretch};
+    check_model_source,  check_heads,    check_kv_heads,  check_window,
+    check_width,         check_tied,     check_residual,  check_positions,
+    check_eos,           check_bos,      check_pad,       check_eod,
+    check_qkv_bias,      check_out_bias, check_stages,    check_length,
+    check_loader_length, check_batch,    check_rates,     check_first_rate,
+    check_ratio,         check_warmup,   check_wsd,       check_profile,
+    check_loss_scale,    check_decay,    check_documents, check_mindrecord,
+    check_parallel_mode, check_resume,   check_shards,    check_micro,
+    check_behind_norms,  check_split,    check_tokenizer, check_stretch};
 
 typedef struct Check {
     const Config *cfg;

@@ -137,6 +137,12 @@ static void note_meanings(Config *cfg) {
             cfg, "train_dataset.data_loader.type",
             "type MindDataset is read as MegatronIndexed, a .bin/.idx pair, which "
             "stator preprocess makes of text; MindRecord files cannot be read");
+    if (cfg->train_dataset_data_loader_type == LOADER_WEBTEXT &&
+        cfg->train_dataset_data_loader_eod >= 0 && !config_idle(cfg, LOADER "eod"))
+        config_note(cfg, LOADER "eod",
+                    LOADER
+                    "eod fills up a text that is shorter than a sample: no text of "
+                    "a WebtextDataset ends with it");
     if ((float)cfg->optimizer_eps == 0 && !config_idle(cfg, "optimizer.eps"))
         config_note(cfg, "optimizer.eps",
                     "optimizer.eps is 0: the step of a number whose gradients have all "

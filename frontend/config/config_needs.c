@@ -9,8 +9,23 @@ static bool scales_dynamically(const Config *c) {
            c->runner_wrapper_scale_sense_type == SCALE_DYNAMIC;
 }
 
+/* Has a stage several ranks, which send more than the messages of a pipeline? */
+static bool shares_stage(const Config *c) {
+    return c->parallel_config_data_parallel * c->parallel_config_model_parallel *
+               c->parallel_config_context_parallel >
+           1;
+}
+
 static bool several(const Config *c) {
-    return config_ranks(c) > 1;
+    return shares_stage(c) || c->parallel_config_pipeline_stage > 1;
+}
+
+static bool several_degrees(const Config *c) {
+    return (c->parallel_config_data_parallel > 1) +
+               (c->parallel_config_model_parallel > 1) +
+               (c->parallel_config_context_parallel > 1) +
+               (c->parallel_config_pipeline_stage > 1) >
+           1;
 }
 
 static bool staged(const Config *c) {

@@ -11,8 +11,9 @@ bool config_try(ConfigState *s, void (*f)(void *), void *context) {
         catch_end(&c);
         return true;
     }
-    if (c.code != EXIT_CONFIG) fail_again(c.code, arena_strdup(s->mem, c.message));
-    Problem p = {.at = c.at, .message = arena_strdup(s->mem, c.message)};
+    if (c.code != EXIT_CONFIG && c.code != EXIT_DATA)
+        fail_again(c.code, arena_strdup(s->mem, c.message));
+    Problem p = {c.code, c.at, arena_strdup(s->mem, c.message)};
     if (!s->follows) PUSH(s->mem, s->problem, s->n_problems, s->cap_problems, p);
     s->follows = false;
     return false;
@@ -59,11 +60,13 @@ void config_fail_all(ConfigState *s) {
     if (!s->n_problems) return;
     const Problem *p = sorted(s);
     Text t = text_new(s->mem);
-    int shown = 0;
+    int shown = 0, code = EXIT_DATA;
+    for (int i = 0; i < s->n_problems; i++)
+        if (p[i].code == EXIT_CONFIG) code = EXIT_CONFIG;
     for (int i = 0; i < s->n_problems && shown < MOST_SHOWN; i++, shown++)
         text_add(&t, "%s%s", i ? "\n" : "", p[i].message);
     if (s->n_problems > shown)
         text_add(&t, "\nand %d more errors", s->n_problems - shown);
     s->n_problems = 0; /* who catches them goes on without */
-    fail_again(EXIT_CONFIG, t.s);
+    fail_again(code, t.s);
 }

@@ -14,6 +14,7 @@ typedef struct Setting {
 
 /* A mistake that was found; others may follow. */
 typedef struct Problem {
+    int code;
     SourcePos at;
     const char *message;
 } Problem;
@@ -52,11 +53,11 @@ typedef struct ConfigState {
     int n_needless, cap_needless;
 } ConfigState;
 
-/* Calls f(context); false when it failed with EXIT_CONFIG, which becomes a problem of s,
- * unless it only follows from another one. Other failures go on. */
+/* Calls f(context); false when it failed with EXIT_CONFIG or EXIT_DATA, which becomes a problem of
+ * s, unless it only follows from another one. Other failures go on. */
 bool config_try(ConfigState *s, void (*f)(void *), void *context);
-/* Fails with EXIT_CONFIG and all problems, those of files first; nothing without any. Then there
- * are none. */
+/* Fails with all problems, those of files first, and EXIT_CONFIG, or EXIT_DATA where they are of
+ * data alone; nothing without any. Then there are none. */
 void config_fail_all(ConfigState *s);
 
 /* Fails with EXIT_CONFIG: there is no such key; says which is near. */

@@ -3,6 +3,7 @@
 #include "frontend/config/config_state.h"
 #include "frontend/config/run_tokenizer.h"
 #include "runtime/data/gpt_index.h"
+#include <errno.h>
 #include <stdlib.h>
 
 #define LOADER "train_dataset.data_loader."
@@ -37,13 +38,46 @@ static bool is_weight(const char *word) {
     return end != word && !*end;
 }
 
-const char *data_missing(Arena *mem, const Config *cfg, DataSplit which) {
+/* One path that is missing. */
+typedef struct Missing {
+    const Config *cfg;
+    const char *key, *path;
+} Missing;
+
+/* The first one behind `after` of them; path NULL: there is none. */
+static Missing missing(Arena *mem, const Config *cfg, DataSplit which, int after) {
     DataPlace p = data_place(cfg, which);
-    if (!is_there(mem, p.dir)) return p.dir;
     const char *const *words = data_path_words(mem, p.paths.items, &p.paths.n);
+    if (!is_there(mem, p.dir) && !after--) return (Missing){cfg, p.dir_key, p.dir};
     for (int i = 0; i < p.paths.n; i++)
-        if (!is_weight(words[i]) && !is_there(mem, words[i])) return words[i];
-    return NULL;
+        if (!is_weight(words[i]) && !is_there(mem, words[i]) && !after--)
+            return (Missing){cfg, p.path_key, words[i]};
+    return (Missing){0};
+}
+
+const char *data_missing(Arena *mem, const Config *cfg, DataSplit which) {
+    return missing(mem, cfg, which, 0).path;
+}
+
+/* As the source says it that cannot open it. */
+static void refuse_missing(void *context) {
+    const Missing *m = context;
+    LoaderType type = m->cfg->train_dataset_data_loader_type;
+    bool pair = type == LOADER_GPT_DATASET || type == LOADER_MEGATRON_INDEXED;
+    bool whole = ends_with(m->path, ".bin") || ends_with(m->path, ".idx");
+    fail_at(EXIT_DATA, config_where(m->cfg, m->key), NULL, "cannot open %.500s%s: %s",
+            m->path, pair && !whole ? ".idx" : "", strerror(ENOENT));
+}
+
+void data_try_paths(Config *cfg) {
+    static const DataSplit parts[] = {SPLIT_TRAIN, SPLIT_VALID};
+    Arena *mem = cfg->state->mem;
+    for (int i = 0; i < ARRAY_LEN(parts); i++) {
+        Missing m;
+        bool taken = !i || (data_is_own(cfg, parts[i]) && data_has_split(cfg, parts[i]));
+        for (int k = 0; taken && (m = missing(mem, cfg, parts[i], k)).path; k++)
+            config_try(cfg->state, refuse_missing, &m);
+    }
 }
 
 /* Batches that are ready come in one order, and once. */

@@ -34,6 +34,9 @@ typedef struct DataPlace {
 DataPlace data_place(const Config *cfg, DataSplit which);
 /* The first path of a part that is not there; NULL: all are, or none is given. */
 const char *data_missing(Arena *mem, const Config *cfg, DataSplit which);
+/* Each path of training and of validation's own that is not there becomes a problem of the
+ * configuration (config_try). */
+void data_try_paths(Config *cfg);
 /* The shares of the splits as one text, "" without. Fails with EXIT_CONFIG at the key where they are
  * none. */
 const char *data_split_text(Arena *mem, const Config *cfg);

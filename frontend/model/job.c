@@ -1,6 +1,7 @@
 /* job.c - see job.h. */
 #include "frontend/model/job.h"
 #include "frontend/config/config_state.h"
+#include "passes/model/made_again.h"
 #include "passes/pipe/layers.h"
 #include "runtime/store/safetensors.h"
 
@@ -238,21 +239,34 @@ static void choose_parts(Job *j) {
     j->parts = n;
 }
 
-/* What has no layers has none to make again. */
+static bool attends_in_layers(const Func *model) {
+    for (const Op *op = model->first; op; op = op->next)
+        if (op_is_loop(op) && made_again_selects(op_func(op))) return true;
+    return false;
+}
+
+/* What has no layers has none to make again, and what does not attend no attention. */
 static void choose_again(Job *j) {
     static const char *const keys[] = {"recompute_config.recompute",
                                        "recompute_config.select_recompute"};
     const TextList *said[] = {&j->cfg->recompute_config_recompute,
                               &j->cfg->recompute_config_select_recompute};
-    if (j->has_spec || !j->strategy.remake || layers_count(user_entry(j))) return;
-    for (int i = 0; i < ARRAY_LEN(keys); i++)
+    if (j->has_spec || !j->strategy.remake) return;
+    const Func *model = user_entry(j);
+    bool layers = layers_count(model) > 0;
+    if (layers && strstr(j->strategy.remake, "selective") && !attends_in_layers(model))
+        config_note(j->cfg, keys[1],
+                    "%s has no effect: no layer of %s has attention, which it computes "
+                    "again; names of values are made again too, such as [h]",
+                    keys[1], j->module.path);
+    for (int i = 0; i < ARRAY_LEN(keys) && !layers; i++)
         if (config_switch(said[i]))
             config_note(
                 j->cfg, keys[i],
                 "%s has no effect: %s has no layers, which are the runs of a call "
                 "with `times` in its model function",
                 keys[i], j->module.path);
-    j->strategy.remake = NULL;
+    if (!layers) j->strategy.remake = NULL;
 }
 
 void job_choose_shape(Job *j) {
@@ -310,6 +324,12 @@ int64_t job_ahead_bytes(const Job *j) {
         bytes = prefetch_bytes(&shape, job_full_batches(j),
                                j->cfg->train_dataset_prefetch_size);
     return (int64_t)MIN(bytes, INT64_MAX / 2);
+}
+
+void job_check(const Job *j) {
+    ModelShape shape = j->shape;
+    shape.batch = j->batch / j->parts;
+    strategy_check(j->cfg, &j->strategy, job_spec(j), shape);
 }
 
 /* ---- the module ---- */

@@ -50,6 +50,8 @@ void job_choose_model(Job *j);
 /* Chooses the sizes: micro, batch, seq, shape and columns, once strategy and model are
  * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
 void job_choose_shape(Job *j);
+/* Does the strategy fit the model and these sizes? Fails as strategy_check, with it. */
+void job_check(const Job *j);
 /* The end of that: tokenizer, and the tokens that end texts and documents. `vocabulary`, which may
  * refuse a module, is asked where one must not lead outside of it. */
 void job_choose_tokens(Job *j, int64_t (*vocabulary)(const Job *j));

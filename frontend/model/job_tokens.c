@@ -8,9 +8,9 @@
 typedef int64_t Vocabulary(const Job *j);
 
 /* Bytes of a text mean nothing to a model whose tokens are not bytes. With a smaller
- * vocabulary each byte is looked at when it is read. */
+ * vocabulary each byte is looked at when it is read. A plan needs no text. */
 static void check_bytes(const Job *j, Vocabulary *vocabulary) {
-    const Config *cfg = j->cfg;
+    Config *cfg = j->cfg;
     const char *path = data_path_given(cfg, SPLIT_TRAIN);
     if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
     int64_t vocab = vocabulary(j);
@@ -21,6 +21,14 @@ static void check_bytes(const Job *j, Vocabulary *vocabulary) {
                       "--" LOADER "type MegatronIndexed, or GPTDataset",
                       "TextFile reads texts, and %s.idx is of a .bin/.idx pair", path);
     const char *file = embedded ? "TEXT" : path;
+    if (j->plans) {
+        config_note(
+            cfg, LOADER "type",
+            "training needs --tokenizer_file tokenizer.json: TextFile gives bytes "
+            "as tokens, 0 .. 255, and this model has a vocabulary of %lld",
+            (long long)vocab);
+        return;
+    }
     config_refuse(
         cfg, LOADER "type", LOADER "dataset_dir",
         arena_printf(j->mem,

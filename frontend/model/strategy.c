@@ -12,6 +12,19 @@
 
 /* ---- from keys ---- */
 
+static void choose_order(Config *cfg, Strategy *s) {
+    s->order = rank_order_of_config(cfg);
+}
+
+static void choose_schedule(Config *cfg, Strategy *s) {
+    s->schedule_pos = schedule_place(cfg);
+    s->schedule = schedule_of_config(cfg);
+}
+
+static void choose_layers(Config *cfg, Strategy *s) {
+    s->layers = stage_layers_of_config(cfg);
+}
+
 static void choose_context(Config *cfg, Strategy *s) {
     int64_t u = cfg->parallel_config_ulysses_degree_in_cp;
     switch (cfg->parallel_config_context_parallel_algo) {
@@ -42,7 +55,6 @@ int strategy_zero_level(const Config *cfg) {
     return config_wants_shards(cfg) ? levels[asked] : 0;
 }
 
-#define LEVEL "parallel.parallel_optimizer_config.optimizer_level"
 #define SHARE "parallel.parallel_optimizer_config.optimizer_weight_shard_size"
 
 /* Neighbours that split states among them, all parts of a sequence with them. */
@@ -76,18 +88,6 @@ static void choose_zero(Config *cfg, Strategy *s) {
         s->zero_level = 0;
     else
         choose_groups(cfg, s);
-}
-
-void strategy_note_zero(Config *cfg, const Module *m, const PassOptions *o) {
-    static const char *const keys[] = {PC "optimizer_shard",
-                                       "parallel.enable_parallel_optimizer", LEVEL};
-    int k = 0;
-    if (!o->zero_level || zero_splits_any(m, o)) return;
-    while (k + 1 < ARRAY_LEN(keys) && !config_given(cfg, keys[k])) k++;
-    config_note(cfg, keys[k],
-                "%s splits nothing: no parameter has, in one layer, the %lld KB of "
-                "parallel_optimizer_threshold, and 0 there splits all of them",
-                strrchr(keys[k], '.') + 1, (long long)o->zero_threshold_bytes / 1024);
 }
 
 /* parallel.bucket_size before comm_fusion before gradient_aggregation_group. */
@@ -136,7 +136,7 @@ static void note_idle_tensor(Config *cfg, const Strategy *s) {
                 (long long)s->tensor);
 }
 
-static void check_mesh(Config *cfg, const Strategy *s) {
+static void check_mesh(Config *cfg, Strategy *s) {
     if (s->data > (1 << 20) / s->context / s->tensor / s->stages)
         config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
                       "more than %d ranks", 1 << 20);
@@ -148,7 +148,7 @@ static void check_mesh(Config *cfg, const Strategy *s) {
 }
 
 /* Commands that can look for a strategy have done so before. One rank has one. */
-static void check_found(const Config *cfg, const Strategy *s) {
+static void check_found(Config *cfg, Strategy *s) {
     if (cfg->parallel_parallel_mode == 2 && strategy_ranks(s) > 1)
         config_refuse(
             cfg, "parallel.parallel_mode", NULL,
@@ -171,16 +171,34 @@ static void note_whole_vocab(Config *cfg, const Strategy *s) {
             "MindFormers splits them, as there are stages: False does that");
 }
 
+typedef struct Part {
+    Config *cfg;
+    Strategy *s;
+    void (*choose)(Config *cfg, Strategy *s);
+} Part;
+
+static void choose_part(void *context) {
+    const Part *p = context;
+    p->choose(p->cfg, p->s);
+}
+
+/* What one of them refuses leaves the others, whose problems are told with its own. */
+static void choose_parts(Config *cfg, Strategy *s) {
+    static void (*const choose[])(Config *, Strategy *) = {
+        check_mesh,     check_found, choose_order,   choose_schedule,    choose_layers,
+        choose_context, choose_zero, choose_buckets, recompute_of_config};
+    for (int i = 0; i < ARRAY_LEN(choose); i++)
+        config_try(cfg->state, choose_part, &(Part){cfg, s, choose[i]});
+    config_fail_all(cfg->state);
+}
+
 Strategy strategy_of_config(Config *cfg) {
-    Strategy s = {.order = rank_order_of_config(cfg),
-                  .data = cfg->parallel_config_data_parallel,
+    Strategy s = {.data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,
                   .tensor = cfg->parallel_config_model_parallel,
                   .stages = cfg->parallel_config_pipeline_stage,
                   .chunks = cfg->parallel_config_pp_interleave_num,
-                  .schedule = schedule_of_config(cfg),
-                  .schedule_pos = schedule_place(cfg),
-                  .layers = stage_layers_of_config(cfg),
+                  .ring = 1,
                   .sequence_parallel = cfg->parallel_config_sequence_parallel,
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
                   .zero_axes = "",
@@ -188,22 +206,17 @@ Strategy strategy_of_config(Config *cfg) {
                   .gathers_at_end = !cfg->parallel_overlap_param_gather,
                   .user = cfg->parallel_shard,
                   .user_pos = config_where(cfg, "parallel.shard")};
-    check_mesh(cfg, &s);
-    check_found(cfg, &s);
+    s.slice_kept = cfg->recompute_config_recompute_slice_activation && s.tensor > 1;
     if (!cfg->runner_wrapper_calculate_per_token_loss)
         config_note(cfg, "runner_wrapper.calculate_per_token_loss",
                     "calculate_per_token_loss False: the loss is the mean of the means "
                     "of the micro-batches of each replica: a label weighs more where "
                     "few of its micro-batch count");
-    s.slice_kept = cfg->recompute_config_recompute_slice_activation && s.tensor > 1;
-    choose_context(cfg, &s);
-    choose_zero(cfg, &s);
-    choose_buckets(cfg, &s);
     note_idle_tensor(cfg, &s);
     note_whole_vocab(cfg, &s);
     s.sequence_parallel &= s.tensor > 1;
     s.vocab_parallel &= s.tensor > 1;
-    recompute_of_config(cfg, &s);
+    choose_parts(cfg, &s);
     config_note_idle(cfg);
     if (s.zero_level)
         s.zero_axes =

@@ -83,9 +83,13 @@ PassOptions strategy_pass_options(const Config *cfg);
 /* What a moment of that beta is divided by in update number `update`, from 1 on; 1 where the
  * optimizer corrects none. */
 double strategy_bias_correction(const Config *cfg, double beta, int64_t update);
-/* Of a module behind strategy_apply: a note where states are to be split, and all parameters are too
+/* strategy_notes.c. Of a module behind strategy_apply: a note where states are to be split, and all parameters are too
  * small for that. */
 void strategy_note_zero(Config *cfg, const Module *m, const PassOptions *o);
+/* Of a module behind the passes, of a strategy without stages: notes where messages are to be joined
+ * and none is, and where they are to be concurrent with compute and none is. */
+void strategy_note_messages(Config *cfg, const Strategy *s, const Module *m,
+                            const PassOptions *o);
 /* strategy_check.c: do the numbers fit the model (heads, sequence, batch)? Fails with
  * EXIT_CONFIG. */
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,

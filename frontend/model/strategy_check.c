@@ -1,6 +1,8 @@
 /* strategy_check.c - does a strategy fit the model? See strategy.h. */
 #include "frontend/config/config_state.h"
+#include "frontend/model/recompute.h"
 #include "frontend/model/strategy.h"
+#include "frontend/model/strategy_schedule.h"
 
 #define PC "parallel_config."
 
@@ -23,26 +25,63 @@ static bool divides(const Config *cfg, const char *key, const char *hint,
     return n % parts == 0 || config_try(cfg->state, refuse, &m);
 }
 
+typedef struct Fit {
+    const Config *cfg;
+    const Strategy *s;
+    const ModelSpec *spec;
+} Fit;
+
 /* What these keys split is known of a model.model_config only. */
-static void check_user_module(const Config *cfg, const Strategy *s) {
-    static const char hint[] = "parallel.shard, which places the module's values by name";
-    if (s->ring > 1)
-        config_refuse(cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
+static void refuse_ring(void *context) {
+    const Fit *f = context;
+    if (f->s->ring > 1)
+        config_refuse(f->cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
                       "keys that go round a ring need sequences in zigzag order, which "
                       "a model.file does not say");
-    if (s->sequence_parallel)
-        config_refuse(cfg, PC "sequence_parallel", NULL, hint,
+}
+
+static const char by_name[] = "parallel.shard, which places the module's values by name";
+
+static void refuse_sequence(void *context) {
+    const Fit *f = context;
+    if (f->s->sequence_parallel)
+        config_refuse(f->cfg, PC "sequence_parallel", NULL, by_name,
                       "sequence_parallel places values of a model.model_config, and this "
                       "is a model.file");
-    if (s->vocab_parallel)
+}
+
+static void refuse_vocab(void *context) {
+    const Fit *f = context;
+    if (f->s->vocab_parallel)
         config_refuse(
-            cfg, PC "vocab_emb_dp", NULL, hint,
+            f->cfg, PC "vocab_emb_dp", NULL, by_name,
             "vocab_emb_dp False places tables of a model.model_config, and this "
             "is a model.file");
-    if (!cfg->runner_wrapper_calculate_per_token_loss)
-        config_refuse(cfg, "runner_wrapper.calculate_per_token_loss", "model.file",
+}
+
+static void refuse_means(void *context) {
+    const Fit *f = context;
+    if (!f->cfg->runner_wrapper_calculate_per_token_loss)
+        config_refuse(f->cfg, "runner_wrapper.calculate_per_token_loss", "model.file",
                       "calculate_per_token_loss True",
                       "the module of model.file says itself what its loss is");
+}
+
+/* As strategy_apply shares the layers out, which tells it alone. */
+static void check_layers(void *context) {
+    const Fit *f = context;
+    const Strategy *s = f->s;
+    Arena *mem = arena_scratch();
+    int chunks = (int)(MAX(s->stages, 1) * MAX(s->chunks, 1));
+    const int64_t *layers = &f->spec->layers;
+    if (s->stages > 1) {
+        int micro = (int)f->cfg->parallel_config_micro_batch_num;
+        const PipeSchedule *p = schedule_of_strategy(s, mem, chunks, micro);
+        layers = stage_layers(&s->layers, mem, p, f->spec->layers);
+    }
+    if (s->remake && s->remake_pos.line)
+        recompute_check_counts(s, layers, s->stages > 1 ? chunks : 1);
+    arena_free(mem);
 }
 
 /* One problem of a degree is enough. */
@@ -80,7 +119,11 @@ static void check_exchange(const Config *cfg, const Strategy *s, const ModelSpec
 
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape) {
-    if (!spec) check_user_module(cfg, s);
+    static void (*const of_module[])(void *) = {refuse_ring, refuse_sequence,
+                                                refuse_vocab, refuse_means};
+    Fit f = {cfg, s, spec};
+    for (int i = 0; i < ARRAY_LEN(of_module) && !spec; i++)
+        config_try(cfg->state, of_module[i], &f);
     divides(cfg, PC "data_parallel", "a divisor of the batch",
             "data_parallel cuts the sequences of a micro-batch", shape.batch, s->data);
     bool fits =
@@ -94,5 +137,6 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                 "sequence_parallel cuts a rank's tokens once more", shape.seq,
                 s->context * s->tensor);
     if (spec && check_tensor(cfg, s, spec) && fits) check_exchange(cfg, s, spec);
+    if (spec && cfg->state->n_problems) config_try(cfg->state, check_layers, &f);
     config_fail_all(cfg->state);
 }

@@ -96,13 +96,6 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
     }
 }
 
-CompileOptions plan_compile_options(const Job *j) {
-    CompileOptions co = strategy_compile_options(j->cfg);
-    co.choices = j->choices;
-    if (j->threads) co.threads = j->threads;
-    return co;
-}
-
 /* The module under its strategy, and what the passes are to do. */
 static Module *make_module(Job *j, PassOptions *o) {
     *o = strategy_pass_options(j->cfg);
@@ -183,6 +176,7 @@ static Plan plan_chosen(Arena *mem, Job *j) {
     job_count_remade(j);
     Module *m = make_module(j, &o);
     Plan p = plan_of_module(mem, j, m, &o);
+    strategy_note_messages(j->cfg, &j->strategy, p.m, &o);
     plan_count_needed(mem, &p);
     return p;
 }

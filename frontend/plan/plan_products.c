@@ -79,3 +79,10 @@ ProductChoices *plan_choices(Arena *mem, const Config *cfg) {
                           .limit_seconds = cfg->context_measure_products_seconds};
     return c;
 }
+
+CompileOptions plan_compile_options(const Job *j) {
+    CompileOptions co = strategy_compile_options(j->cfg);
+    co.choices = j->choices;
+    if (j->threads) co.threads = j->threads;
+    return co;
+}

@@ -16,16 +16,27 @@ static int checkpoints_in(Arena *mem, const char *folder) {
 
 /* Folders. */
 
+typedef struct Wrong {
+    Text said;
+    int code; /* of the first that was found; 0: none */
+} Wrong;
+
 /* What is wrong there is kept, with its exit code, so that all is looked at. */
-static int look_at_checkpoints(Arena *mem, const char *folder, Text *wrong) {
+static void look_at(Arena *mem, void (*inspect)(Arena *, const char *), const char *path,
+                    Wrong *wrong) {
     Catch c;
+    if (!file_exists(path)) return;
     if (CATCH(c)) {
-        inspect_checkpoints(mem, folder);
+        inspect(mem, path);
         catch_end(&c);
-        return 0;
+        return;
     }
-    text_add(wrong, "%s%s", wrong->n ? "\n" : "", c.message);
-    return c.code;
+    text_add(&wrong->said, "%s%s", wrong->code ? "\n" : "", c.message);
+    if (!wrong->code) wrong->code = c.code;
+}
+
+static void inspect_plan(Arena *mem, const char *path) {
+    json_read(mem, path, 64u << 20, EXIT_DATA);
 }
 
 static void inspect_run(Arena *mem, const char *folder) {
@@ -40,18 +51,11 @@ static void inspect_run(Arena *mem, const char *folder) {
     for (int i = 0; i < ARRAY_LEN(names); i++)
         if (folder_has(mem, folder, names[i])) printf(" %s", names[i]);
     putchar('\n');
-    const char *plan = path_join(mem, folder, "plan.json");
-    if (file_exists(plan)) json_read(mem, plan, 64u << 20, EXIT_DATA);
-    const char *metrics = path_join(mem, folder, RUN_METRICS);
-    if (file_exists(metrics)) inspect_metrics(mem, metrics);
-    Text wrong = text_new(mem);
-    int code = 0;
-    for (int i = 0; i < n; i++) {
-        bool there = dir_exists(checkpoints[i]);
-        int found = there ? look_at_checkpoints(mem, checkpoints[i], &wrong) : 0;
-        if (!code) code = found;
-    }
-    if (code) fail_again(code, wrong.s);
+    Wrong wrong = {text_new(mem), 0};
+    look_at(mem, inspect_plan, path_join(mem, folder, "plan.json"), &wrong);
+    look_at(mem, inspect_metrics, path_join(mem, folder, RUN_METRICS), &wrong);
+    for (int i = 0; i < n; i++) look_at(mem, inspect_checkpoints, checkpoints[i], &wrong);
+    if (wrong.code) fail_again(wrong.code, wrong.said.s);
 }
 
 static bool inspect_folder(Arena *mem, const char *path) {

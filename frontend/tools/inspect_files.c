@@ -4,7 +4,6 @@
 #include "runtime/data/indexed.h"
 #include "runtime/run/metrics.h"
 #include "runtime/store/safetensors.h"
-#include "runtime/text/json_line.h"
 #include "runtime/text/tokenizer.h"
 #include <math.h>
 
@@ -114,54 +113,86 @@ void inspect_safetensors(Arena *mem, const char *path) {
 
 /* Metrics. */
 
-/* Lines that are no JSON object; *first is the number of the first one. */
-static int64_t count_broken(const char *path, int64_t *first) {
-    FileMap map = {0};
-    JsonLine json = {0};
-    int64_t number = 1, broken = 0;
-    file_map(&map, path);
-    const char *rest = (const char *)map.bytes, *end = rest + map.n;
-    size_t n;
-    for (const char *line; (line = line_next(&rest, end, &n)); number++) {
-        if (line + n < end && json_line_read(&json, line, n, NULL, 0)) continue;
-        if (!broken++) *first = number;
+/* What a walk over the rows has seen. */
+typedef struct Rows {
+    MetricsRow first, last;
+    int n;
+    int64_t skipped, missing, first_missing; /* steps; those that have no row */
+    int64_t tokens;
+    double seconds;
+    int fallen,
+        wild; /* the first row that does not go on, or is not finite; from 1, 0: none */
+    MetricsRow at_fallen, at_wild;
+    int64_t before_fallen; /* step */
+} Rows;
+
+static void see_order(Rows *r, const MetricsRow *row) {
+    int64_t next = r->last.step + 1;
+    if (r->n == 1) return;
+    if (row->step > next && !r->missing) r->first_missing = next;
+    r->missing += MAX(row->step - next, 0);
+    if (row->step >= next || r->fallen) return;
+    r->fallen = r->n;
+    r->at_fallen = *row;
+    r->before_fallen = r->last.step;
+}
+
+/* A step whose loss or norm is not finite is skipped. */
+static void see_values(Rows *r, const MetricsRow *row) {
+    bool wild = !row->skipped && !(isfinite(row->loss) && isfinite(row->grad_norm));
+    r->skipped += row->skipped;
+    r->seconds += row->seconds > 0 ? row->seconds : 0;
+    if (__builtin_add_overflow(r->tokens, row->tokens, &r->tokens)) r->tokens = INT64_MAX;
+    if (!wild || r->wild) return;
+    r->wild = r->n;
+    r->at_wild = *row;
+}
+
+static void see_row(void *context, const MetricsRow *row) {
+    Rows *r = context;
+    if (!r->n++) r->first = *row;
+    see_order(r, row);
+    see_values(r, row);
+    r->last = *row;
+}
+
+static void say_rows(const Rows *r) {
+    char time[32];
+    if (!r->n) {
+        printf("  steps        none\n");
+        return;
     }
-    buffer_free(&json.text);
-    buffer_free(&json.pieces);
-    file_unmap(&map);
-    return broken;
+    printf("  steps        %lld .. %lld\n", (long long)r->first.step,
+           (long long)r->last.step);
+    if (r->skipped) printf("  skipped      %lld\n", (long long)r->skipped);
+    if (r->missing)
+        printf("  missing      %lld, the first is step %lld\n", (long long)r->missing,
+               (long long)r->first_missing);
+    printf("  loss         %.4f .. %.4f\n", r->first.loss, r->last.loss);
+    printf("  %-12s %lld in %s\n", r->first.of_samples ? "samples" : "tokens",
+           (long long)r->tokens, duration_format(r->seconds, time));
 }
 
 void inspect_metrics(Arena *mem, const char *path) {
-    int n;
-    int64_t first = 0, broken = count_broken(path, &first), tokens = 0;
-    MetricsRow *row = metrics_read(mem, path, &n);
-    int64_t skipped = 0;
-    double seconds = 0;
-    char time[32];
+    (void)mem;
+    Rows r = {0};
+    const MetricsDamage broken = metrics_walk(path, see_row, &r);
     printf("%s: metrics of a run\n", path);
-    for (int i = 0; i < n; i++) {
-        if (__builtin_add_overflow(tokens, row[i].tokens, &tokens)) tokens = INT64_MAX;
-        skipped += row[i].skipped;
-        seconds += row[i].seconds > 0 ? row[i].seconds : 0;
-    }
-    if (n) {
-        printf("  steps        %lld .. %lld\n", (long long)row[0].step,
-               (long long)row[n - 1].step);
-        if (skipped) printf("  skipped      %lld\n", (long long)skipped);
-        printf("  loss         %.4f .. %.4f\n", row[0].loss, row[n - 1].loss);
-        printf("  tokens       %lld in %s\n", (long long)tokens,
-               duration_format(seconds, time));
-    }
-    if (broken)
+    say_rows(&r);
+    if (broken.lines)
         fail(EXIT_DATA,
-             "%s:%lld: the line is broken (%lld in all); a run that goes on "
+             "%s:%d: the line is broken (%d in all); a run that goes on "
              "there takes them out",
-             path, (long long)first, (long long)broken);
-    for (int i = 1; i < n; i++)
-        if (row[i].step <= row[i - 1].step)
-            fail(EXIT_DATA, "%s:%d: step %lld follows step %lld", path, i + 1,
-                 (long long)row[i].step, (long long)row[i - 1].step);
+             path, broken.first, broken.lines);
+    if (r.fallen)
+        fail(EXIT_DATA, "%s:%d: step %lld follows step %lld", path, r.fallen,
+             (long long)r.at_fallen.step, (long long)r.before_fallen);
+    if (r.wild)
+        fail(EXIT_DATA,
+             "%s:%d: step %lld has loss %g and gradient norm %g, and is none of those "
+             "that were skipped",
+             path, r.wild, (long long)r.at_wild.step, r.at_wild.loss,
+             r.at_wild.grad_norm);
 }
 
 /* Tokenizers. */

@@ -202,9 +202,10 @@ static void make_program(Train *t) {
     ranks_apply(t, m, &o);
     int said = cfg->n_notes;
     strategy_note_zero(t->job.cfg, m, &o);
-    train_say_notes(t, said);
     ranks_agree_module(t, m, o.schedule);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
+    strategy_note_messages(t->job.cfg, &t->job.strategy, t->program->entry->mod, &o);
+    train_say_notes(t, said);
     t->threads = t->program->threads;
     t->pipe = o.schedule;
     join_plans(t);
@@ -344,10 +345,19 @@ static void hash_config(Train *t) {
     hash_hex(text.s, text.n, t->config_hash);
 }
 
-/* What the configuration names on this host's disk. */
+static void choose_shape(void *job) {
+    job_choose_shape(job);
+}
+
+/* What the configuration names on this host's disk. What does not fit the model is told with what
+ * is not there, before anything is read. */
 static void look_at_work(void *context) {
     Train *t = context;
-    job_choose_shape(&t->job);
+    Config *cfg = t->job.cfg;
+    bool chosen = config_try(cfg->state, choose_shape, &t->job);
+    data_try_paths(cfg);
+    if (chosen) job_check(&t->job);
+    config_fail_all(cfg->state);
     open_data(t);
     choose_steps(t);
     train_choose_schedules(t);

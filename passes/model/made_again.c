@@ -75,6 +75,12 @@ bool made_again_names(const Func *f, const char *word) {
     return false;
 }
 
+bool made_again_selects(const Func *f) {
+    for (const Op *op = f->first; op; op = op->next)
+        if (is_attention(op)) return true;
+    return false;
+}
+
 /* ---- making again ---- */
 
 typedef struct Remake {

@@ -42,6 +42,7 @@ bool made_again_same(const char *a, const char *b); /* equal policies, or none *
 /* Has f a value of the name that the policy begins with? Words that are no names ("full",
  * "-h") are true. */
 bool made_again_names(const Func *f, const char *policy);
+bool made_again_selects(const Func *f);          /* has f what "selective" is about? */
 const char *made_again_next(const char *policy); /* behind its first word */
 
 #endif

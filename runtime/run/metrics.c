@@ -131,12 +131,16 @@ static int64_t see_row(void *context, const Json *line) {
     return row.step;
 }
 
-void metrics_walk(const char *path, SeeMetrics *see, void *context) {
+MetricsDamage metrics_walk(const char *path, SeeMetrics *see, void *context) {
     Arena *mem = arena_new();
     Walk w = {see, context};
     StepLines l = step_lines_read(mem, path, -1, see_row, &w);
+    MetricsDamage d = {l.damaged, l.first_damaged};
+    bool cut = l.file.n && l.file.bytes[l.file.n - 1] != '\n';
+    if (cut && !d.lines++) d.first = l.lines + 1;
     step_lines_close(&l);
     arena_free(mem);
+    return d;
 }
 
 typedef struct Rows {

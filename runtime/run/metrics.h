@@ -54,10 +54,16 @@ void metrics_say(Metrics *m, const char *fmt, ...) __attribute__((format(printf,
 /* Removes the bar and closes the file. */
 void metrics_close(Metrics *m);
 
+/* Lines that are no row, and which of them is the first, from 1; a last one without its end is
+ * one of them. */
+typedef struct MetricsDamage {
+    int lines, first;
+} MetricsDamage;
+
 /* Shows each row of a metrics.jsonl, in file order; broken lines are left out. A null loss is
  * NaN, a null mfu is -1. Fails with EXIT_DATA when the file cannot be read. */
 typedef void SeeMetrics(void *context, const MetricsRow *row);
-void metrics_walk(const char *path, SeeMetrics *see, void *context);
+MetricsDamage metrics_walk(const char *path, SeeMetrics *see, void *context);
 /* The same rows in mem. */
 MetricsRow *metrics_read(Arena *mem, const char *path, int *n);
 

@@ -46,6 +46,7 @@ StepLines step_lines_read(Arena *mem, const char *path, int64_t last, StepOfLine
         if (step < 0 && !l.damaged++) l.first_damaged = number;
         if (step >= 0 && step <= last) keep(&l, &rest, line, n + 1);
         line = end + 1;
+        l.lines = number;
     }
     arena_free(scratch);
     if (rest.n) l.kept = rest.s, l.kept_bytes = rest.n;

@@ -14,6 +14,7 @@ typedef struct StepLines {
     const char *kept;  /* its good lines of steps up to the last one: where they */
     size_t kept_bytes; /* are its first ones, in place */
     int damaged, first_damaged; /* lines, and which of them is the first, from 1 */
+    int lines;                  /* that have their end */
 } StepLines;
 
 /* Goes over the file, however large, and asks of each line in turn. A last line without its end,

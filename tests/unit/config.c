@@ -514,6 +514,32 @@ TEST(sums_of_one_rank_have_no_type) {
 #undef SUMS
 }
 
+/* Degrees of dp, tp, cp and stages, under which these keys act. */
+TEST(keys_of_messages_and_orders) {
+    static const struct {
+        int degree[4];
+        bool joins, orders;
+    } kinds[] = {{{1, 1, 1, 1}, false, false}, {{1, 1, 1, 2}, false, false},
+                 {{4, 1, 1, 1}, true, false},  {{1, 2, 1, 1}, true, false},
+                 {{1, 1, 2, 1}, true, false},  {{2, 1, 1, 2}, true, true},
+                 {{2, 2, 1, 1}, true, true},   {{1, 2, 2, 2}, true, true}};
+    static const char *const keys[] = {
+        "bucket_size: 1MB", "comm_fusion: {allgather: {mode: size, config: 2}}"};
+    for (int i = 0; i < 2 * ARRAY_LEN(kinds); i++) {
+        const int *d = kinds[i / 2].degree;
+        const Config *cfg = with_idle_notes(
+            arena_printf(mem(),
+                         "parallel: {%s}\nparallel_config: {rank_order: tp-cp-pp-dp, "
+                         "data_parallel: %d, model_parallel: %d, context_parallel: %d, "
+                         "pipeline_stage: %d}",
+                         keys[i % 2], d[0], d[1], d[2], d[3]));
+        const char *key = i % 2 ? "allgather.config has no effect: there is one rank"
+                                : "bucket_size has no effect: there is one rank";
+        EXPECT(has_note(cfg, key) == !kinds[i / 2].joins);
+        EXPECT(has_note(cfg, "rank_order has no effect") == !kinds[i / 2].orders);
+    }
+}
+
 /* MindFormers' loader has 1234 where it is given none; train_dataset's counts there as a flag alone. */
 TEST(the_seed_of_a_loader) {
 #define BLENDED(words)                                                                   \
@@ -608,6 +634,36 @@ TEST(aliases_of_shipped_configs) {
     EXPECT(has_note(cfg, "type MindDataset is read as MegatronIndexed"));
     EXPECT_INT(cfg->runner_config_batch_size, 3);
     expect_round_trip(cfg);
+}
+
+/* Keys that are looked at in one way: none hides another. */
+TEST(each_of_several_keys_is_told) {
+    static const char all[] = "train_dataset: {data_loader: {type: MindDataset, "
+                              "reset_position_ids: True, reset_attention_mask: True, "
+                              "eod_mask_loss: True}}";
+    static const char both[] = "model: {model_config: {add_qkv_bias: False, "
+                               "out_proj_has_bias: False, add_bias_linear: True}}";
+    EXPECT_FAIL(parse(all), EXIT_CONFIG, "reset_position_ids is for data of type GPT");
+    EXPECT_FAIL(parse(all), EXIT_CONFIG, "reset_attention_mask is for data of type GPT");
+    EXPECT_FAIL(parse(all), EXIT_CONFIG, "eod_mask_loss is for data of type GPT");
+    EXPECT_FAIL(parse(both), EXIT_CONFIG, "add_qkv_bias False is given together");
+    EXPECT_FAIL(parse(both), EXIT_CONFIG, "out_proj_has_bias False is given together");
+}
+
+/* The key fills a text up where nothing else does; nothing ends with it. */
+TEST(the_end_of_a_webtext) {
+#define WEBTEXT(keys) "train_dataset: {data_loader: {type: WebtextDataset" keys "}}"
+    static const char note[] = "t.yaml:1: train_dataset.data_loader.eod fills up a text";
+    static const char idle[] = "eod has no effect: nothing asks where a document ends";
+    EXPECT(has_note(with_idle_notes(WEBTEXT(", eod: 3")), note));
+    EXPECT(!has_note(with_idle_notes(WEBTEXT(", eod: 3, pad_token: 3")), note));
+    EXPECT(has_note(with_idle_notes(WEBTEXT(", eod: 3, pad_token: 3")), idle));
+    EXPECT(!has_note(with_idle_notes(WEBTEXT("")), note));
+    EXPECT(!has_note(
+        with_idle_notes("train_dataset: {data_loader: {type: GPTDataset, eod: 3, "
+                        "reset_position_ids: True}}"),
+        note));
+#undef WEBTEXT
 }
 
 TEST(help_and_page) {

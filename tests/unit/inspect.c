@@ -200,6 +200,11 @@ TEST(inspect_a_run_with_a_damaged_checkpoint) {
     says(EXIT_CHECKPOINT, "1 of the checkpoints");
     says(EXIT_CHECKPOINT, "best: checkpoints\n  step_00000004  sound\n");
     damage(temp("run/best/step_00000004/manifest.json"), 30, false);
+    write_text(temp("run/metrics.jsonl"), "{");
+    inspect(temp("run"));
+    says(EXIT_DATA, "metrics.jsonl:1: the line is broken");
+    says(EXIT_DATA, "ckpt are damaged:");
+    EXPECT_INT(unlink(temp("run/metrics.jsonl")), 0);
     inspect(temp("run"));
     says(EXIT_CHECKPOINT, "ckpt are damaged:");
     says(EXIT_CHECKPOINT, "best are damaged:\n  step_00000004: manifest.json: its own");
@@ -386,6 +391,49 @@ TEST(inspect_metrics) {
     damage(path, st.st_size - 4, true);
     inspect(path);
     says(EXIT_DATA, "metrics.jsonl:3: the line is broken (1 in all)");
+    write_text(path, "");
+    inspect(path);
+    sound("  steps        none\n");
+}
+
+/* Rows as a run writes them, and others that no run does. */
+TEST(inspect_metrics_by_their_values) {
+    static const struct {
+        const char *second; /* line, after one of step 1 */
+        int code;
+        const char *says;
+    } kinds[] = {
+        {"{\"step\":2,\"loss\":3,\"grad_norm\":1,\"tokens\":8}\n", 0, "1 .. 2\n  loss"},
+        {"{\"step\":2,\"loss\":null,\"loss_is\":\"nan\",\"grad_norm\":1,\"skipped\":true}"
+         "\n",
+         0, "skipped      1\n"},
+        {"{\"step\":5,\"loss\":3,\"grad_norm\":1}\n", 0,
+         "missing      3, the first is step 2\n"},
+        {"{\"step\":2,\"loss\":null,\"loss_is\":\"nan\",\"grad_norm\":1}\n", EXIT_DATA,
+         ":2: step 2 has loss nan and gradient norm 1, and is none of those that were"},
+        {"{\"step\":2,\"loss\":3,\"grad_norm\":null,\"grad_norm_is\":\"inf\"}\n",
+         EXIT_DATA, ":2: step 2 has loss 3 and gradient norm inf"},
+        {"{\"step\":1,\"loss\":3,\"grad_norm\":1}\n", EXIT_DATA,
+         ":2: step 1 follows step 1"},
+        {"{\"step\":2,\"loss\":NaN,\"grad_norm\":1}\n", EXIT_DATA,
+         ":2: the line is broken (1 in"},
+        {"{\"step\":2,\"grad_norm\":1}\n", EXIT_DATA, ":2: the line is broken (1 in"},
+        {"{\"step\":2,\"loss\":\"a\",\"grad_norm\":1}\n", EXIT_DATA,
+         ":2: the line is broken"},
+        {"{\"step\":2,\"loss\":3,\"grad_norm\":1,\"tokens\":-8}\n{", EXIT_DATA,
+         ":2: the line is broken (2 in all)"},
+        {"{\"step\":2,\"loss\":3,\"grad_norm\":1}", EXIT_DATA,
+         ":2: the line is broken (1 in"},
+    };
+    const char *path = temp("metrics.jsonl");
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        test_at("%s", kinds[i].second);
+        write_text(path, arena_printf(arena_new(),
+                                      "{\"step\":1,\"loss\":4,\"grad_norm\":1}\n%s",
+                                      kinds[i].second));
+        inspect(path);
+        says(kinds[i].code, kinds[i].says);
+    }
 }
 
 /* Numbers of tokens whose sum has no room. */

@@ -82,6 +82,52 @@ TEST(the_json_has_what_the_text_has) {
     EXPECT_PART(text, "data_parallel is 2, as 2 ranks are asked for");
 }
 
+/* A plan reads no text, and so needs no tokenizer, of whatever data and vocabulary. */
+TEST(bytes_are_not_needed) {
+    static const char *const data[] = {"embedded", "nowhere.txt"};
+    static const char note[] = "training needs --tokenizer_file tokenizer.json: TextFile";
+    for (int i = 0; i < ARRAY_LEN(data); i++)
+        for (int vocab = 256; vocab <= 257; vocab++) {
+            const char *words = arena_printf(
+                mem(),
+                "%s --train_dataset.data_loader.type TextFile --dataset_dir %s "
+                "--model.model_config.vocab_size %d",
+                config_file(), data[i], vocab);
+            RUN_EXPECT(0, arena_printf(mem(), "plan %s", words));
+            EXPECT(!strstr(said(), note) == (vocab == 256));
+        }
+    write_text(in_temp("pair.idx"), "");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(),
+                                         "plan %s --train_dataset.data_loader.type "
+                                         "TextFile --dataset_dir %s",
+                                         config_file(), in_temp("pair")));
+    SAID_EXPECT("type MegatronIndexed, or GPTDataset");
+}
+
+/* What fewer threads than a rank has do is not measured: a note says so if that is all. */
+TEST(products_too_small_to_be_measured) {
+    static const struct {
+        int hidden, threads;
+        bool small;
+    } kinds[] = {{8, 2, true}, {8, 1, false}, {64, 2, false}};
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        RUN_EXPECT(0,
+                   arena_printf(mem(),
+                                "plan %s --context.measure_products_seconds 0.01 "
+                                "--model.model_config.hidden_size %d --context.threads "
+                                "%d --model.model_config.vocab_size 16 "
+                                "--model.model_config.seq_length 32",
+                                config_file(), kinds[i].hidden, kinds[i].threads));
+        EXPECT(!strstr(said(), "no product is large enough for 2 threads") ==
+               !kinds[i].small);
+    }
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "plan %s --model.model_config.hidden_size 8 "
+                               "--context.threads 2",
+                               config_file()));
+    EXPECT(!strstr(said(), "no product is large enough"));
+}
+
 /* In the order of the keys' places, one for each degree. */
 TEST(degrees_that_do_not_fit) {
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(),
@@ -91,6 +137,53 @@ TEST(degrees_that_do_not_fit) {
     const char *first = strstr(said(), "context_parallel cuts the tokens of a sequence");
     EXPECT(first && strstr(first, "model_parallel cuts the attention heads"));
     EXPECT(!strstr(said(), "width of the MLP") && !strstr(said(), "all-to-all"));
+}
+
+/* Whatever is wrong with the stages is told with what is wrong with the degrees, and alone. */
+TEST(stages_that_do_not_fit) {
+    static const char *const kinds[][2] = {
+        {"num_layer_list [3,3]", "the list has 6 layers, the model 4"},
+        {"num_layer_list [2,2] --parallel_config.pp_interleave_num 2",
+         "num_layer_list has 1 row of 2, but there are 2 stages of 2 chunks"},
+        {"num_layers_in_first_pipeline_stage 5", "the first and the last stage leave -1"},
+        {"offset [1,1]", "with these offsets the chunks have 6 layers, the model has 4"},
+        {"pp_interleave_num 3", "4 layers cannot be cut into 6 chunks"},
+        {"num_layer_list [1,3] --recompute_config.recompute 3,3",
+         "3 layers of chunk 0 are to be computed again, it has 1"},
+    };
+    static const char heads[] = "model_parallel cuts the attention heads";
+    for (int i = 0; i < ARRAY_LEN(kinds); i++)
+        for (int both = 0; both < 2; both++) {
+            test_at("%s, %d", kinds[i][0], both);
+            RUN_EXPECT(EXIT_CONFIG,
+                       arena_printf(mem(),
+                                    "plan %s --parallel_config.pipeline_stage 2 "
+                                    "--parallel_config.micro_batch_num 2 "
+                                    "--parallel_config.%s "
+                                    "--parallel_config.model_parallel %d",
+                                    config_file(), kinds[i][0], both ? 3 : 1));
+            SAID_EXPECT(kinds[i][1]);
+            EXPECT(!strstr(said(), heads) == !both);
+        }
+}
+
+/* Each of these is refused before the model is known. */
+TEST(problems_of_a_strategy_are_told_at_once) {
+    static const char *const flags[][2] = {
+        {"parallel_config.num_layer_list [2,2] --parallel_config.offset [0,0]",
+         "both say how many layers"},
+        {"parallel_config.context_parallel_algo hybrid_cp_algo",
+         "ulysses_degree_in_cp 1"},
+        {"parallel.pipeline_config.pipeline_scheduler foo", "unknown schedule 'foo'"},
+        {"parallel.comm_fusion.allreduce.mode index", "mode index counts"},
+        {"recompute_config.recompute abc", "recompute cannot be \"abc\""},
+        {"parallel_config.rank_order tp", "error: rank_order 'tp'"},
+    };
+    Text words = text_new(mem());
+    text_add(&words, "plan %s", config_file());
+    for (int i = 0; i < ARRAY_LEN(flags); i++) text_add(&words, " --%s", flags[i][0]);
+    RUN_EXPECT(EXIT_CONFIG, words.s);
+    for (int i = 0; i < ARRAY_LEN(flags); i++) SAID_EXPECT(flags[i][1]);
 }
 
 /* Layers that are all below the threshold, and layers of which one parameter is not. */
@@ -111,6 +204,42 @@ TEST(shards_that_split_nothing) {
                                    "--parallel.parallel_optimizer_config.%s",
                                    words, some[i]));
         EXPECT(!strstr(said(), "splits nothing"));
+    }
+}
+
+/* Keys of messages that find none which they are about; with stages nothing is said. */
+TEST(messages_that_are_not_there) {
+    static const char joins[] = " joins nothing: no two messages",
+                      tensor[] = "model_parallel 2", data[] = "data_parallel 2",
+                      hides[] = "overlap thread hides nothing";
+    static const struct {
+        const char *degrees, *flag, *says; /* NULL: neither */
+    } kinds[] = {
+        {tensor, "parallel.bucket_size 64MB", joins},
+        {tensor, "parallel_config.gradient_aggregation_group 2", joins},
+        {tensor, "parallel.comm_fusion.allgather.mode size", NULL},
+        {tensor,
+         "parallel.comm_fusion.allgather.mode size "
+         "--parallel.comm_fusion.allgather.config 64",
+         joins},
+        {tensor, "parallel.bucket_size 0", NULL},
+        {tensor, "seed 1", NULL},
+        {data, "parallel.bucket_size 64MB", NULL},
+        {data, "parallel_config.gradient_aggregation_group 2", NULL},
+        {data, "parallel.overlap thread --model.model_config.hidden_size 64", hides},
+        {data, "parallel.overlap auto --model.model_config.hidden_size 64", NULL},
+        {data, "parallel.overlap thread", NULL},
+        {tensor, "parallel.overlap thread", NULL},
+        {"pipeline_stage 2 --parallel_config.micro_batch_num 2 "
+         "--parallel_config.model_parallel 2",
+         "parallel.bucket_size 64MB", NULL},
+    };
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        test_at("%s --%s", kinds[i].degrees, kinds[i].flag);
+        RUN_EXPECT(0, arena_printf(mem(), "plan %s --parallel_config.%s --%s",
+                                   config_file(), kinds[i].degrees, kinds[i].flag));
+        EXPECT(!strstr(said(), joins) == (kinds[i].says != joins));
+        EXPECT(!strstr(said(), hides) == (kinds[i].says != hides));
     }
 }
 

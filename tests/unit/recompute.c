@@ -407,19 +407,27 @@ TEST(elementwise_beside_all_of_a_layer) {
                        "parallel: {pipeline_stages: 2"));
 }
 
-static bool module_says(const char *example, const char *key, const char *value) {
+static bool file_says(const char *part, const char *file, const char *key,
+                      const char *value) {
     Arena *a = arena_new();
     const char *path =
-        arena_printf(a, "%s/../examples/%s/train.yaml", tests_dir(), example);
-    Config *cfg = config_load(a, path, 0, NULL);
+        arena_printf(a, "%s/../examples/classifier/train.yaml", tests_dir());
+    char *flag = arena_printf(a, "--model.file=%s/%s", tests_dir(), file);
+    Config *cfg = config_load(a, path, 1, &flag);
     config_set_flag(cfg, key, value);
     const Job *j = job_to_plan(a, cfg);
     bool said = false;
-    for (int i = 0; i < cfg->n_notes; i++)
-        said |= strstr(cfg->notes[i], "mlp.ir has no layers") != NULL;
-    EXPECT(said == !j->strategy.remake);
+    for (int i = 0; i < cfg->n_notes; i++) said |= strstr(cfg->notes[i], part) != NULL;
+    if (strstr(part, "has no layers")) EXPECT(said == !j->strategy.remake);
     arena_free(a);
     return said;
+}
+
+static bool module_says(const char *example, const char *key, const char *value) {
+    static const char *const file[] = {"../examples/classifier/mlp.ir",
+                                       "../examples/lstm/lstm.ir"};
+    return file_says("mlp.ir has no layers", file[strcmp(example, "lstm") == 0], key,
+                     value);
 }
 
 TEST(a_module_without_layers) {
@@ -427,6 +435,20 @@ TEST(a_module_without_layers) {
     EXPECT(module_says("classifier", "recompute_config.recompute", "2"));
     EXPECT(module_says("classifier", "recompute_config.select_recompute", "[q]"));
     EXPECT(!module_says("lstm", "recompute_config.recompute", "True"));
+}
+
+/* select_recompute True is about attention, and names about values. */
+TEST(a_module_whose_layers_have_no_attention) {
+    static const char note[] = "has no effect: no layer of ",
+                      *const plain[] = {"ir/residual_mlp.ir", "../examples/lstm/lstm.ir"};
+    for (int i = 0; i < ARRAY_LEN(plain); i++) {
+        EXPECT(file_says(note, plain[i], RC "select_recompute", "True"));
+        EXPECT(file_says(note, plain[i], RC "select_recompute", "1"));
+        EXPECT(!file_says(note, plain[i], RC "select_recompute", "[h]"));
+        EXPECT(!file_says(note, plain[i], RC "recompute", "True"));
+        EXPECT(!file_says(note, plain[i], RC "select_recompute", "False"));
+    }
+    EXPECT(!file_says(note, "ir/tiny_gpt.ir", RC "select_recompute", "True"));
 }
 
 TEST(a_switch_is_off_in_every_spelling) {

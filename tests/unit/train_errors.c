@@ -1,6 +1,6 @@
 /* Tests of stator train with bad input: each ends with its exit code and a message that
  * says what is wrong, and leaves nothing half-written. */
-#include "driven.h"
+#include "runs.h"
 #include "runtime/run/metrics.h"
 #include "runtime/store/safetensors.h"
 #include <sys/mount.h>
@@ -238,6 +238,33 @@ TEST_LIMIT(a_damaged_checkpoint, 120) {
     SAID_EXPECT("step_00000004");
     RUN_EXPECT(EXIT_CHECKPOINT, arena_printf(mem(), "%s --resume %s", words, temp_dir()));
     SAID_EXPECT("no checkpoint in");
+}
+
+/* Missing files and what does not fit the model are one report; of files alone it is of data. */
+TEST(what_is_missing_is_told_at_once) {
+    static const char loader[] = "train_dataset.data_loader.";
+    const char *run = in_temp("run"), *config = runs_small_config(4, 0);
+    const char *words = arena_printf(
+        mem(),
+        "--%stype GPTDataset --dataset_dir=null --%sdata_path [0.5,no1,0.5,no2] "
+        "--%ssplit 1,0,0 --eval_dataset.data_loader.data_path [no3] "
+        "--%stokenizer_file no4.json --runner_config.eval_iters ",
+        loader, loader, loader, loader);
+    static const char *const missing[] = {
+        "cannot open no1.idx: ", "cannot open no2.idx: ", "cannot open no3.idx: ",
+        "cannot open no4.json"};
+    for (int iters = 0; iters < 2; iters++) {
+        RUN_EXPECT(EXIT_DATA,
+                   runs_words(config, run, arena_printf(mem(), "%s%d", words, iters)));
+        for (int i = 0; i < ARRAY_LEN(missing); i++)
+            EXPECT(!strstr(said(), missing[i]) == (i == 2 && !iters));
+    }
+    RUN_EXPECT(EXIT_CONFIG,
+               runs_words(config, run,
+                          "--dataset_dir nowhere --parallel_config.micro_batch_num "
+                          "65536 --runner_config.batch_size 65536"));
+    SAID_EXPECT("65536 micro-batches of 65536 sequences");
+    SAID_EXPECT("cannot open nowhere: ");
 }
 
 TEST(a_command_for_one_process_under_mpirun) {
