@@ -89,7 +89,7 @@ static void see(void *ctx, const Choice *c) {
 /* Pieces know nothing of what padding for ZeRO costs in tiny layers, a few percent. */
 TEST_LIMIT(no_plan_is_much_faster, 900) {
     static const int ranks[] = {2, 3, 4, 6};
-    int cases = test_long() ? 100 : 4;
+    int cases = test_long() ? 50 : 4;
     int64_t all = 0;
     double worst = 0;
     for (int i = 0; i < cases; i++) {
