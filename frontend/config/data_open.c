@@ -259,6 +259,7 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
     TextList paths = data_place(cfg, which).paths;
     int64_t pad = cfg->train_dataset_data_loader_pad_token;
     bool train = which == SPLIT_TRAIN;
+    bool pair = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
     TokenizerSpec tokenizer = run_tokenizer(mem, cfg);
     *g = (DataGptSpec){
         .paths = paths.items,
@@ -275,7 +276,7 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
         .reset_attention_mask = cfg->train_dataset_data_loader_reset_attention_mask,
         .eod_mask_loss = cfg->train_dataset_data_loader_eod_mask_loss,
         .text_key = cfg->train_dataset_data_loader_text_key,
-        .pad = pad >= 0 ? pad : cfg->model_pad_token,
+        .pad = pad >= 0 || pair ? pad : cfg->model_pad_token,
         .pad_in_loss = cfg->train_dataset_data_loader_pad_in_loss,
         .tokenizer_type = tokenizer.type,
         .vocab_file = tokenizer.vocab_file,

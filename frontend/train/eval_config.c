@@ -14,9 +14,9 @@ static bool reads_data(const char *key, const char *type) {
     static const char *const any[] = {LOADER "seq_length", LOADER "tokenizer_type",
                                       LOADER "tokenizer_file", LOADER "vocab_file",
                                       LOADER "merge_file"};
-    static const char *const documents[] = {LOADER "eod", LOADER "eod_mask_loss",
-                                            LOADER "reset_position_ids",
-                                            LOADER "reset_attention_mask"};
+    static const char *const documents[] = {
+        LOADER "eod", LOADER "eod_mask_loss", LOADER "reset_position_ids",
+        LOADER "reset_attention_mask", LOADER "pad_token"};
     static const char *const lines[] = {LOADER "text_key", LOADER "pad_token",
                                         LOADER "pad_in_loss", LOADER "eod"};
     if (is_one_of(key, any, ARRAY_LEN(any))) return true;

@@ -43,9 +43,10 @@ typedef struct DataGptSpec {
     const char *cache_path; /* folder for indices and tokens; "": see the readers */
     int64_t eod;            /* token that ends a document; -1: none */
     bool reset_position_ids, reset_attention_mask, eod_mask_loss;
+    /* Token that fills up; -1: WebtextDataset eod, else the tokenizer's; GPTDataset none. */
+    int64_t pad;
     /* WebtextDataset: */
     const char *text_key; /* "" is "text" */
-    int64_t pad;          /* token that fills up; -1: eod, else the tokenizer's */
     bool pad_in_loss;     /* the model learns to go on padding */
     /* WebtextDataset, TextFile; or NULL: */
     const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file;

@@ -252,10 +252,25 @@ static void gpt_read(const Data *d, int64_t sample, int64_t from, int64_t n,
         }
         int64_t take = MIN(n, length - offset);
         int64_t at = indexed_begin(&s->file.table, sequence) + offset;
-        indexed_file_read(d, &s->file, at, take, out);
+        indexed_file_read(d, &s->file, at, take, d->gpt->pad, out);
         out += take;
         n -= take;
         offset = 0;
+    }
+}
+
+/* The label at i does not count; where labels are kept it is as given. */
+static void leave_out(const DataBatch *row, int64_t i, int32_t kept) {
+    if (row->loss_mask) row->loss_mask[i] = 0;
+    if (row->labels) row->labels[i] = row->keep_labels ? kept : -1;
+}
+
+/* What a pair was filled up with is not learned, and token 0 stands in its place, as in Megatron's
+ * GPTDataset and that of MindFormers: it may be none of the vocabulary. */
+static void mask_padding(const Data *d, const DataBatch *row) {
+    for (int64_t i = 0; i < d->seq; i++) {
+        if (row->labels && row->labels[i] == d->gpt->pad) leave_out(row, i, 0);
+        if (row->tokens[i] == d->gpt->pad) row->tokens[i] = 0;
     }
 }
 
@@ -270,10 +285,9 @@ static void gpt_mask(const Data *d, int64_t sample, const DataBatch *row) {
             row->attends_from[i] = (int32_t)begin;
         if (row->tokens[i] != gpt->eod) continue;
         begin = i + 1;
-        if (!gpt->eod_mask_loss) continue;
-        if (row->loss_mask) row->loss_mask[i] = 0;
-        if (row->labels && !row->keep_labels) row->labels[i] = -1;
+        if (gpt->eod_mask_loss) leave_out(row, i, row->labels ? row->labels[i] : 0);
     }
+    if (gpt->pad >= 0) mask_padding(d, row);
 }
 
 static void gpt_close(Data *d) {

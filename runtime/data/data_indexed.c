@@ -241,13 +241,13 @@ static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t
 }
 
 void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,
-                       int32_t *out) {
+                       int64_t pad, int32_t *out) {
     int64_t limit = data_token_limit(d);
     int code = x->table.dtype_code, step = x->table.token_bytes;
     const unsigned char *p = x->bin.bytes + at * step;
     for (int64_t i = 0; i < n; i++) {
         int64_t token = token_at(p + i * step, code);
-        if (token < 0 || token >= limit) fail_at_token(d, x, at + i);
+        if (token < 0 || (token >= limit && token != pad)) fail_at_token(d, x, at + i);
         out[i] = (int32_t)token;
     }
 }
@@ -255,7 +255,7 @@ void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t 
 static void indexed_read(const Data *d, int64_t sample, int64_t from, int64_t n,
                          int32_t *out) {
     const IndexedSource *s = d->state;
-    indexed_file_read(d, &s->file, s->first + sample * d->seq + from, n, out);
+    indexed_file_read(d, &s->file, s->first + sample * d->seq + from, n, -1, out);
 }
 
 static void indexed_close(Data *d) {

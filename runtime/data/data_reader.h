@@ -32,9 +32,10 @@ void data_part(const Data *d, int64_t n, int64_t *first, int64_t *end);
  * where it has none; `what` is what a sample is called. */
 int64_t data_take_split(Data *d, int64_t n, const char *what);
 
-/* Tokens [at, at + n) of the .bin, which has them; checks them against d's vocabulary. */
+/* Tokens [at, at + n) of the .bin, which has them; checks them against d's vocabulary, but for
+ * `pad` (-1: none), which may be above it. */
 void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,
-                       int32_t *out);
+                       int64_t pad, int32_t *out);
 
 /* Tokens are below this: the vocabulary, or 2^31 when it is not known. */
 static inline int64_t data_token_limit(const Data *d) {

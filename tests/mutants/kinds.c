@@ -54,7 +54,7 @@ void read_indexed(Arena *mem, const char *path, const char *more, Text *out) {
     const IndexedTable *t = &x.table;
     int64_t tokens = (int64_t)x.bin.n / t->token_bytes;
     int32_t *token = NEW_ARRAY(mem, int32_t, (size_t)tokens + 1);
-    indexed_file_read(&d, &x, 0, tokens, token);
+    indexed_file_read(&d, &x, 0, tokens, -1, token);
     text_add(out, "%d %lld %lld", t->dtype_code, (long long)t->sequences,
              (long long)t->documents);
     put_sum(out, t->lengths, (size_t)t->sequences * 4);
@@ -70,6 +70,7 @@ void read_gpt(Arena *mem, const char *path, const char *more, Text *out) {
                        .split = "1",
                        .samples = SAMPLES,
                        .epochs = 1,
+                       .pad = -1,
                        .cache_path = more,
                        .eod = -1};
     DataSpec spec = {.type = "GPTDataset",

@@ -27,7 +27,7 @@ static const char new_style[] =
     "      create_compressed_eod_mask: False\n"
     "      eod_pad_length: 128\n"
     "      eod: 3\n"
-    "      pad: -1\n"
+    "      pad: 7\n"
     "      data_path: ['1', one, '2', two]\n"
     "  input_columns: [input_ids, labels, loss_mask, position_ids]\n"
     "  construct_args_key: [input_ids, labels]\n"
@@ -92,6 +92,7 @@ TEST(new_style_configurations_are_read) {
     EXPECT_INT(c->train_dataset_data_loader_seed, 42);
     EXPECT(c->train_dataset_data_loader_eod == 3 && c->model_seq_length == 64);
     EXPECT(c->train_dataset_data_loader_eod_mask_loss);
+    EXPECT_INT(c->train_dataset_data_loader_pad_token, 7);
     EXPECT(!c->train_dataset_data_loader_reset_attention_mask);
     EXPECT_INT(c->train_dataset_data_loader_data_path.n, 4);
     EXPECT_INT(c->parallel_config_micro_batch_num, 4); /* there is a pipeline */

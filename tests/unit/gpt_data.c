@@ -107,6 +107,7 @@ TEST(order_of_megatron) {
                                .split = json_string(json_need(c, "split")),
                                .samples = json_i64(asked, 0, 1 << 30),
                                .epochs = 1,
+                               .pad = -1,
                                .eod = -1};
             expect_index(want, &gpt, g.path, seq, seed);
             Data *d = open_gpt(g.path, &gpt, 1, seq, seed);
@@ -124,7 +125,8 @@ TEST(masks_of_megatron) {
     float mask[128];
     int checked = 0;
     for (const Json *c = g.masks->first; c; c = c->next, checked++) {
-        DataGptSpec gpt = {.split = "949,50,1", .samples = 50, .epochs = 1, .eod = 50256};
+        DataGptSpec gpt = {
+            .split = "949,50,1", .samples = 50, .epochs = 1, .pad = -1, .eod = 50256};
         gpt.reset_position_ids = json_bool(json_need(c, "reset_position_ids"));
         gpt.reset_attention_mask = json_bool(json_need(c, "reset_attention_mask"));
         gpt.eod_mask_loss = json_bool(json_need(c, "eod_mask_loss"));
@@ -154,6 +156,7 @@ TEST(prefetch_carries_everything) {
     DataGptSpec gpt = {.split = "949,50,1",
                        .samples = 50,
                        .epochs = 1,
+                       .pad = -1,
                        .eod = 50256,
                        .reset_position_ids = true,
                        .reset_attention_mask = true,
@@ -216,11 +219,12 @@ TEST(blend_of_files) {
                        .split = "1",
                        .samples = 40,
                        .epochs = 1,
+                       .pad = -1,
                        .eod = -1};
     Data *d = open_gpt(NULL, &gpt, 1, 4, 7), *pure;
     EXPECT(d->samples == 40 && d->steps_available == 40);
     /* ceil(30 * 1.005) = 31 samples of a, 11 of b: each source in its own order */
-    DataGptSpec alone = {.split = "1", .samples = 31, .epochs = 1, .eod = -1};
+    DataGptSpec alone = {.split = "1", .samples = 31, .epochs = 1, .pad = -1, .eod = -1};
     pure = open_gpt(a, &alone, 1, 4, 7);
     int count[3] = {0};
     int32_t tokens[4], labels[4], want[4];
@@ -260,8 +264,69 @@ static Data *open_words(int n, const char **words, int64_t samples) {
                        .split = "1",
                        .samples = samples,
                        .epochs = 1,
+                       .pad = -1,
                        .eod = -1};
     return open_gpt(NULL, &gpt, 1, 4, 7);
+}
+
+static bool is_refused(const Data *d, int64_t step) {
+    int32_t tokens[64], labels[64];
+    Catch c;
+    if (CATCH(c)) {
+        data_batch(d, step, &(DataBatch){tokens, labels});
+        catch_end(&c);
+        return false;
+    }
+    EXPECT_PART(c.message, "token 50257 is outside the vocabulary of 50257");
+    return true;
+}
+
+/* Of samples whose only token above the vocabulary fills up: no other one changes. */
+TEST(padding_does_not_count) {
+    enum { PAD = 50257, DOCUMENTS = 26, SEQ = 6 };
+    mem = arena_new();
+    int32_t lengths[DOCUMENTS];
+    for (int i = 0; i < DOCUMENTS; i++) lengths[i] = 8;
+    const char *path = make_pair("padded", 50, lengths, DOCUMENTS);
+    DataGptSpec gpt = {.split = "1", .samples = 60, .epochs = 1, .pad = -1, .eod = -1};
+    DataSpec wide = {.type = "GPTDataset",
+                     .path = path,
+                     .batch = 1,
+                     .seq = SEQ,
+                     .seed = 5,
+                     .vocab = PAD + 1,
+                     .gpt = &gpt};
+    Data *whole = data_open(mem, &wide), *refused = open_gpt(path, &gpt, 1, SEQ, 5);
+    DataGptSpec filled = gpt;
+    filled.pad = PAD;
+    Data *padded = open_gpt(path, &filled, 1, SEQ, 5);
+    int32_t want[SEQ], next[SEQ], tokens[SEQ], labels[SEQ], kept[SEQ];
+    float mask[SEQ];
+    int tokens_found = 0, labels_found = 0, failed = 0;
+    for (int64_t step = 0; step < whole->steps_available; step++) {
+        data_batch(whole, step, &(DataBatch){want, next});
+        data_batch(padded, step, &(DataBatch){.tokens = tokens, .labels = labels});
+        data_batch(padded, step,
+                   &(DataBatch){.tokens = tokens,
+                                .labels = kept,
+                                .loss_mask = mask,
+                                .keep_labels = true});
+        bool has = false;
+        for (int i = 0; i < SEQ; i++) {
+            bool token = want[i] == PAD, label = next[i] == PAD;
+            EXPECT_INT(tokens[i], token ? 0 : want[i]);
+            EXPECT_INT(labels[i], label ? -1 : next[i]);
+            EXPECT_INT(kept[i], label ? 0 : next[i]);
+            EXPECT(mask[i] == (label ? 0 : 1));
+            tokens_found += token, labels_found += label, has |= token || label;
+        }
+        failed += is_refused(refused, step);
+        EXPECT(failed > 0 || !has);
+    }
+    EXPECT(tokens_found > 0 && labels_found > 0 && failed > 0);
+    data_close(whole);
+    data_close(refused);
+    data_close(padded);
 }
 
 TEST(wrong_specifications) {
@@ -271,7 +336,7 @@ TEST(wrong_specifications) {
     EXPECT_FAIL(open_words(4, half, 5), EXIT_CONFIG, "some sources have weights");
     EXPECT_FAIL(open_words(2, zero, 5), EXIT_CONFIG, "must be above 0");
     EXPECT_FAIL(open_words(2, weighted, -1), EXIT_CONFIG, "needs num_samples");
-    DataGptSpec gpt = {.split = "1", .samples = 5, .epochs = 1, .eod = -1};
+    DataGptSpec gpt = {.split = "1", .samples = 5, .epochs = 1, .pad = -1, .eod = -1};
     EXPECT_FAIL(open_gpt(a, &gpt, 1, 4, (int64_t)1 << 32), EXIT_CONFIG, "seed");
     EXPECT_FAIL(open_gpt(a, &gpt, 64, 4, 1), EXIT_DATA, "a batch needs 64");
     EXPECT_FAIL(open_gpt("/nowhere/x", &gpt, 1, 4, 1), EXIT_DATA, "/nowhere/x.idx");
@@ -297,8 +362,12 @@ typedef struct Cached {
 
 /* Opens with the cache: the same samples whatever lies there; the note has `part`. */
 static void expect_cached(const Cached *c, const char *part) {
-    DataGptSpec gpt = {
-        .split = "1", .samples = 40, .epochs = 1, .eod = -1, .cache_path = c->dir};
+    DataGptSpec gpt = {.split = "1",
+                       .samples = 40,
+                       .epochs = 1,
+                       .pad = -1,
+                       .eod = -1,
+                       .cache_path = c->dir};
     Data *d = open_gpt(c->pair, &gpt, 2, 4, 7);
     int32_t tokens[8], labels[8];
     data_batch(d, 3, &(DataBatch){tokens, labels});
@@ -311,7 +380,7 @@ static void expect_cached(const Cached *c, const char *part) {
 static Cached make_cached(void) {
     mem = arena_new();
     Cached c = {make_pair("a", 1, eight, 20), path_join(mem, temp_dir(), "cache/x"), {0}};
-    DataGptSpec gpt = {.split = "1", .samples = 40, .epochs = 1, .eod = -1};
+    DataGptSpec gpt = {.split = "1", .samples = 40, .epochs = 1, .pad = -1, .eod = -1};
     Data *d = open_gpt(c.pair, &gpt, 2, 4, 7);
     int32_t labels[8];
     data_batch(d, 3, &(DataBatch){c.want, labels});
