@@ -12,8 +12,7 @@
 bool data_is_own(const Config *cfg, DataSplit which) {
     bool named = cfg->eval_dataset_data_loader_data_path.n > 0 ||
                  cfg->eval_dataset_data_loader_dataset_dir[0];
-    return which == SPLIT_VALID && named &&
-           (!config_given(cfg, "do_eval") || cfg->do_eval);
+    return which == SPLIT_VALID && named && cfg->do_eval;
 }
 
 DataPlace data_place(const Config *cfg, DataSplit which) {
@@ -171,7 +170,7 @@ bool data_has_part(const Config *cfg, DataSplit which) {
 
 bool data_has_split(const Config *cfg, DataSplit which) {
     if (which == SPLIT_TRAIN) return true;
-    return cfg->runner_config_eval_iters > 0 && data_has_part(cfg, which);
+    return cfg->do_eval && cfg->runner_config_eval_iters > 0 && data_has_part(cfg, which);
 }
 
 static int64_t product(const Config *cfg, int64_t a, int64_t b) {

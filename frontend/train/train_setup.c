@@ -254,6 +254,19 @@ static void note_repeated(const Train *t, const Data *d, int64_t batches,
             (long long)d->batch, (long long)taken, (double)taken / (double)d->tokens);
 }
 
+/* Fewer batches than were asked for are what there is. */
+static void note_fewer(const Train *t, const Data *d, int64_t batches) {
+    const Config *cfg = t->job.cfg;
+    if (batches >= cfg->runner_config_eval_iters || comm_rank() != 0 ||
+        !config_given(cfg, "runner_config.eval_iters"))
+        return;
+    fprintf(stderr,
+            "note: the valid part has %lld samples, %lld batch%s of %lld: a validation "
+            "takes these, and not the %lld of runner_config.eval_iters\n",
+            (long long)d->samples, (long long)batches, batches == 1 ? "" : "es",
+            (long long)d->batch, (long long)cfg->runner_config_eval_iters);
+}
+
 static DataShape shape_of_part(const Train *t) {
     return job_data_shape(&t->job, t->data->batch, t->steps);
 }
@@ -277,6 +290,7 @@ static ValidPart open_valid(Train *t) {
     int64_t batches = batches_of(t, look.data);
     if (batches < 1) refuse_valid(t->job.cfg, look.data);
     note_repeated(t, look.data, batches, "valid");
+    note_fewer(t, look.data, batches);
     ranks_agree_data(t, look.data, batches);
     if (data_is_own(t->job.cfg, SPLIT_VALID))
         t->valid_source = arena_printf(

@@ -136,6 +136,26 @@ static void build(Arena *mem, WebText *w, Data *d, const Prepared *file) {
 
 /* ---- the source ---- */
 
+static int64_t texts_of(const WebText *w) {
+    const char *rest = (const char *)w->json.bytes, *end = rest + w->json.n;
+    int64_t texts = 0;
+    size_t n;
+    rest += utf8_mark(rest, w->json.n);
+    for (const char *p; (p = line_next(&rest, end, &n));)
+        texts += !text_line_is_blank(p, n);
+    return texts;
+}
+
+static void note_left_out(Data *d, const WebText *w) {
+    int64_t left = texts_of(w) - w->texts;
+    if (left && !d->note[0])
+        snprintf(
+            d->note, sizeof d->note,
+            "%s: %lld of its texts have less than two tokens, so nothing to learn, and "
+            "are left out (pad_in_loss True keeps them)",
+            d->path, (long long)left);
+}
+
 /* The token that ends a text, of the tokenizer; -1: it has none. */
 static int64_t end_token(const Data *d) {
     TokenizerSpec spec = tokenizer_of_data(d);
@@ -175,6 +195,7 @@ static void webtext_open(Arena *mem, Data *d) {
     text_refuse_packed(d->path, w->json.bytes, w->json.n);
     Prepared file = cache_of(mem, d, w);
     if (!prepared_read(&file, use_data, d, &w->held)) build(mem, w, d, &file);
+    note_left_out(d, w);
     file_unmap(&w->json);
     w->first = data_take_split(d, w->texts, "text");
     d->tokens = i64_at(w->begin_at, w->texts);

@@ -79,8 +79,10 @@ static const char *check_inside(const TorchTensor *t, uint64_t *count) {
         if (!mul_size(t->dim[d] - 1, t->stride[d], &way) || !add_size(last, way, &last))
             return "has strides that overflow";
     }
-    if (last >= t->storage_elements || *count > t->storage_elements)
-        return "reaches beyond its storage";
+    if (last >= t->storage_elements) return "reaches beyond its storage";
+    if (*count > t->storage_elements)
+        return "repeats elements of its storage (an expanded view): save a copy of it "
+               "(contiguous())";
     return NULL;
 }
 

@@ -40,9 +40,10 @@ TEST(help_on_a_section) {
 
 /* Six lines at most say why; more keys are one line, and what tells something keeps its own. */
 TEST(many_keys_without_effect_are_one_line) {
-    static const char six[] = "use_parallel: True\ndo_eval: True\nauto_tune: True\n"
-                              "metric: {type: PerplexityMetric}\n"
-                              "trainer: {type: x}\nprofile_memory: True\n";
+    static const char six[] =
+        "use_parallel: True\nauto_trans_ckpt: True\nauto_tune: True\n"
+        "metric: {type: PerplexityMetric}\n"
+        "trainer: {type: x}\nprofile_memory: True\n";
     Config *cfg = parse(six);
     EXPECT_INT(cfg->n_notes, 6);
     EXPECT(has_note(cfg, "t.yaml:3: auto_tune has no effect: the data pipeline needs"));
@@ -50,15 +51,15 @@ TEST(many_keys_without_effect_are_one_line) {
         arena_printf(arena_new(), "%sfilepath_prefix: x\ncontext: {mode: 1}\n", six));
     EXPECT_INT(cfg->n_notes, 2);
     EXPECT(has_note(cfg, "7 keys have no effect, stator help KEY says why: use_parallel, "
-                         "do_eval, auto_tune, filepath_prefix, "));
+                         "auto_trans_ckpt, auto_tune, filepath_prefix, "));
     EXPECT(has_note(cfg, "t.yaml:8: context.mode is 0, not 1"));
 }
 
 /* Keys that a search set are no keys of the user's: they are neither told nor counted. */
 TEST(keys_that_a_search_set_are_not_told) {
-    static const char *const key[] = {"do_eval",      "auto_tune",       "use_parallel",
-                                      "metric",       "profile_memory",  "trainer",
-                                      "eval_dataset", "auto_trans_ckpt", "processor"};
+    static const char *const key[] = {"auto_tune",       "use_parallel", "metric",
+                                      "profile_memory",  "trainer",      "eval_dataset",
+                                      "auto_trans_ckpt", "processor"};
     Arena *a = arena_new();
     char *word[2 * ARRAY_LEN(key) + 1];
     int n = 0;

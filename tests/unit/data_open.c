@@ -148,8 +148,10 @@ TEST(validation_has_data_of_its_own) {
     expect_same_samples(split, config(parts, ""), SPLIT_TEST);
     EXPECT_INT(cfg->n_notes, 0);
     cfg = config(loader, arena_printf(mem, "%s\ndo_eval: False", own));
-    expect_same_samples(cfg, config(loader, ""), SPLIT_VALID);
-    EXPECT(cfg->n_notes == 1 && strstr(cfg->notes[0], "do_eval"));
+    EXPECT(!data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
+    cfg = config(parts, "do_eval: False\neval_iters: 3");
+    EXPECT(!data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
+    EXPECT(data_has_part(cfg, SPLIT_VALID)); /* for stator eval */
     cfg = config(whole, arena_printf(mem, "%s\neval_iters: 0", own));
     EXPECT(!data_has_split(cfg, SPLIT_VALID) && data_has_part(cfg, SPLIT_VALID));
     cfg = config("    dataset_dir: embedded",

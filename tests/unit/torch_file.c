@@ -245,11 +245,11 @@ TEST(tensors_stay_in_their_storage) {
         ROW("K\1K\6\x85K\1\x85", "reaches beyond its storage"),
         ROW("K\6K\1\x85K\1\x85", "reaches beyond its storage"),
         ROW("K\0K\7\x85K\1\x85", "reaches beyond its storage"),
-        ROW("K\0K\7\x85K\0\x85", "reaches beyond its storage"),
+        ROW("K\0K\7\x85K\0\x85", "repeats elements of its storage"),
         ROW("K\0K\2\x85K\6\x85", "reaches beyond its storage"),
         ROW(MOST "K\1\x85K\1\x85", "reaches beyond its storage"),
         ROW(MOST "K\2\x85" MOST "\x85", "reaches beyond its storage"),
-        ROW("K\0" MOST "\x85K\0\x85", "reaches beyond its storage"),
+        ROW("K\0" MOST "\x85K\0\x85", "repeats elements of its storage"),
         ROW("K\0" MOST MOST "\x86K\0K\0\x86", "has a size that overflows"),
         ROW("K\0K\4\x85" MOST "\x85", "has strides that overflow")};
     for (int i = 0; i < ARRAY_LEN(t); i++) {
