@@ -12,6 +12,8 @@ ModelSpec model_hf_read(const Json *root);
 /* The keys, without braces around them, for a spec that they can express and weights that
  * are f32, bf16 or f16. */
 void model_hf_write(Text *t, const ModelSpec *s, DType weights);
+/* Their model_type. */
+const char *model_hf_type(const ModelSpec *s);
 
 /* Index of a text in names[n]; fails with the nearest one, or else with all as the hint. */
 int model_hf_name(const Json *v, const char *const *names, int n);

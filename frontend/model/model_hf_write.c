@@ -201,6 +201,13 @@ static void write_neox(Text *t, const ModelSpec *s) {
     put_float(t, "hidden_dropout", s->resid_dropout);
 }
 
+const char *model_hf_type(const ModelSpec *s) {
+    HfType type = s->family == MODEL_GPT2   ? HF_GPT2
+                  : s->family == MODEL_NEOX ? HF_NEOX
+                                            : llama_type(s);
+    return hf_types[type];
+}
+
 void model_hf_write(Text *t, const ModelSpec *s, DType weights) {
     static const char *const type_names[DT_COUNT] = {
         [DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"};

@@ -4,6 +4,7 @@
 #include "frontend/config/options.h"
 #include "frontend/config/run_tokenizer.h"
 #include "frontend/model/generation.h"
+#include "frontend/model/model_hf.h"
 #include "frontend/model/source.h"
 #include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
@@ -138,6 +139,18 @@ static void keep_tokenizer(const Convert *c) {
 
 /* ---- to Hugging Face ---- */
 
+/* The tokenizer_auto.py of transformers 5 has a list of models (MODELS_WITH_INCORRECT_HUB_...) whose
+ * class counts, and not tokenizer.json; of those that are written here it is one. */
+static void note_own_tokenizer(const Convert *c) {
+    bool own = !strcmp(model_hf_type(&c->source.spec), "qwen2");
+    if (!own || !c->tokenizer || tokenizer_is_qwen2(c->tokenizer)) return;
+    say_aside(
+        "note: AutoTokenizer of transformers 5 cuts the texts of a qwen2 in Qwen2's own "
+        "way, and this tokenizer has another one: take "
+        "PreTrainedTokenizerFast.from_pretrained(\"%s\") for the same tokens",
+        c->out);
+}
+
 static bool same_texts(const ModelSpec *a, const ModelSpec *b) {
     const TokenChoices *v = &a->choices, *w = &b->choices;
     int n, m;
@@ -171,6 +184,7 @@ static void to_hf(Convert *c) {
     check_hf(c);
     if (c->force) safetensors_remove_shards(c->out); /* may be all there was */
     keep_tokenizer(c);
+    note_own_tokenizer(c);
     printf(
         "%s: config.json, generation_config.json%s%s and model.safetensors of %s; read "
         "back and equal\n",

@@ -177,6 +177,10 @@ int64_t tokenizer_eod(const Tokenizer *t) {
     return t->eod;
 }
 
+bool tokenizer_is_qwen2(const Tokenizer *t) {
+    return t->rule.split == SPLIT_QWEN2 && t->rule.nfc;
+}
+
 int64_t tokenizer_bos(const Tokenizer *t) {
     return t->bos;
 }

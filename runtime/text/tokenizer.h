@@ -54,6 +54,8 @@ void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const cha
 /* Are there tokens of single bytes for characters that have none? */
 bool tokenizer_falls_back(const Tokenizer *t);
 int64_t tokenizer_vocab(const Tokenizer *t); /* ids are 0..vocab-1 */
+/* Does it cut texts as that of Qwen2 does, in the form NFC? */
+bool tokenizer_is_qwen2(const Tokenizer *t);
 int64_t tokenizer_eod(const Tokenizer *t);   /* the token that ends a text, -1: none */
 int64_t tokenizer_bos(const Tokenizer *t);   /* that begins one, -1: none */
 /* Is this id a special token (bos and eod, say), whose text is none of the text? */

@@ -536,6 +536,23 @@ static void replace(const char *path) {
         path);
 }
 
+/* transformers has one of its own for some models. */
+TEST_LIMIT(a_tokenizer_that_transformers_does_not_take, 120) {
+    static const char note[] = "note: AutoTokenizer of transformers 5";
+    static const char *const more[] = {
+        "", "--model.model_config.type LlamaConfig",
+        "--model.model_config.type LlamaConfig --model.model_config.add_qkv_bias True"};
+    prepare("tok/tokenizer.json", 304);
+    for (int i = 0; i < ARRAY_LEN(more); i++) {
+        const char *out = say(0,
+                              "rm -rf run hf; $S train c.yaml --train_steps 2 %s && "
+                              "$S convert --to hf run hf 2>&1",
+                              more[i]);
+        test_at("%s", more[i]);
+        EXPECT((strstr(out, note) != NULL) == (i == 2));
+    }
+}
+
 /* Another tokenizer, none, or one beside the data alone: the folder of the weights has it or not. */
 TEST_LIMIT(keys_name_the_tokenizer_of_predict, 120) {
     static const char *const named[] = {

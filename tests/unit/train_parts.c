@@ -46,5 +46,7 @@ TEST_LIMIT(a_test_part_below_a_batch, 120) {
     train(in_temp("lines.txt"), "7,3,1");
     SAID_EXPECT("note: the test split is not as large as a batch of 4 samples: there is "
                 "no test at the end");
+    SAID_EXPECT("note: the valid part has ");
+    SAID_EXPECT(" samples, 1 batch of 4: a validation takes these, and not the 2 of ");
     EXPECT(!strstr(said(), "test at step"));
 }
