@@ -56,8 +56,8 @@ bool tokenizer_falls_back(const Tokenizer *t);
 int64_t tokenizer_vocab(const Tokenizer *t); /* ids are 0..vocab-1 */
 /* Does it cut texts as that of Qwen2 does, in the form NFC? */
 bool tokenizer_is_qwen2(const Tokenizer *t);
-int64_t tokenizer_eod(const Tokenizer *t);   /* the token that ends a text, -1: none */
-int64_t tokenizer_bos(const Tokenizer *t);   /* that begins one, -1: none */
+int64_t tokenizer_eod(const Tokenizer *t); /* the token that ends a text, -1: none */
+int64_t tokenizer_bos(const Tokenizer *t); /* that begins one, -1: none */
 /* Is this id a special token (bos and eod, say), whose text is none of the text? */
 bool tokenizer_special(const Tokenizer *t, int32_t id);
 /* What the file's template puts before and behind a text, *n ids: usually bos before, or
