@@ -2,8 +2,10 @@
 #include "runtime/data/preprocess.h"
 #include "runtime/core/stop_signal.h"
 
-/* A batch is large against the cost of handing it on, small against the caches. */
-enum { BATCH_BYTES = 256 << 10, KEEP_BYTES = 4 << 20 };
+/* A batch is large against the cost of handing it on, small against the caches, and the batches of
+ * many workers are not large together. */
+enum { BATCH_BYTES = 256 << 10, LEAST_BATCH_BYTES = 32 << 10, ALL_BATCH_BYTES = 4 << 20 };
+enum { KEEP_BYTES = 1 << 20 };
 /* Text between reader and writer; a single larger record may go through alone. */
 #define FLIGHT_BYTES ((size_t)32 << 20)
 
@@ -32,7 +34,7 @@ typedef struct Pipeline {
     const PreprocessSpec *spec;
     Slot *slot;
     uint64_t nslots, filled, taken, written; /* counts, under the lock */
-    size_t flight_bytes;
+    size_t batch_bytes, flight_bytes;
     bool ended, interrupted;
     atomic_bool stop; /* is written under the lock, and ends waiting for a pipe */
     int failed;       /* exit code of the first failure */
@@ -84,7 +86,7 @@ static void read_all(Pipeline *p) {
     text_read_stop_at(spec->reader, (TextStop){spec->stop, &p->stop});
     for (Slot *s; (s = slot_free(p));) {
         bool interrupted = spec->stop && *spec->stop;
-        bool more = !interrupted && text_read_batch(spec->reader, &s->in, BATCH_BYTES);
+        bool more = !interrupted && text_read_batch(spec->reader, &s->in, p->batch_bytes);
         pthread_mutex_lock(&p->lock);
         p->filled += more;
         p->flight_bytes += more ? s->in.text.n : 0;
@@ -137,16 +139,21 @@ static _Noreturn void fail_token(const Worker *w, const TextRecord *r, int64_t i
          (long long)tokenizer_vocab(w->spec->tokenizer));
 }
 
+/* Room for so many ids of a text, which has no more than bytes, and a long one fewer. */
+static size_t ids_of(size_t bytes) {
+    return bytes > KEEP_BYTES ? bytes / 2 : bytes + 1;
+}
+
 /* One text as a sequence of the document, if it has tokens at all. */
 static void encode_piece(Worker *w, const TextRecord *r, const char *text, size_t n,
                          Slot *s, Encoded *e, int32_t *sequences) {
     const Tokenizer *t = w->spec->tokenizer;
     uint64_t bad = 0;
     w->ids.n = 0;
-    int32_t *ids = (int32_t *)(void *)buffer_room(&w->ids, n * sizeof *ids + 1);
+    int32_t *ids = (int32_t *)(void *)buffer_room(&w->ids, ids_of(n) * sizeof *ids);
     size_t cap = w->ids.cap / sizeof *ids;
     size_t got = tokenizer_encode(t, w->cache, text, n, false, ids, cap, &bad);
-    if (got > cap) { /* invalid UTF-8 can have more tokens than bytes */
+    if (got > cap) { /* invalid UTF-8 can have more than there are bytes */
         bad = 0;
         ids = (int32_t *)(void *)buffer_room(&w->ids, got * sizeof *ids);
         cap = got;
@@ -345,7 +352,9 @@ PreprocessCount preprocess_run(const PreprocessSpec *spec) {
     Pipeline *p = NEW(mem, Pipeline);
     PreprocessCount *count = NEW(mem, PreprocessCount), result;
     p->spec = spec;
-    p->nslots = 2 * (uint64_t)spec->workers + 2;
+    p->nslots = (uint64_t)spec->workers + MIN(spec->workers, 8) + 2;
+    p->batch_bytes =
+        MIN(BATCH_BYTES, MAX(LEAST_BATCH_BYTES, ALL_BATCH_BYTES / p->nslots));
     p->slot = NEW_ARRAY(mem, Slot, p->nslots);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed_filled, NULL);

@@ -313,6 +313,33 @@ static double peak_mb(char **words) {
     return (double)use.ru_maxrss * 1024 / 1e6;
 }
 
+/* Whatever the workers, and the default is all cores. */
+TEST(many_workers_in_little_memory) {
+#ifdef __SANITIZE_ADDRESS__
+    test_skip("the address sanitizer has memory of its own");
+#endif
+    size_t n;
+    char *text = made_lines(&n), *file = trained("tok", text, n / 8), *first = NULL;
+    size_t m[2];
+    FILE *f = fopen(temp("many.jsonl"), "w");
+    for (size_t all = 0; all < (size_t)60 << 20; all += n)
+        EXPECT(fwrite(text, 1, n, f) == n);
+    EXPECT_INT(fclose(f), 0);
+    static char *const workers[] = {"1", "64"};
+    for (int i = 0; i < ARRAY_LEN(workers); i++) {
+        char *words[] = {"--input",        temp("many.jsonl"), "--output-prefix",
+                         temp(workers[i]), "--tokenizer-file", file,
+                         "--workers",      workers[i],         NULL};
+        double mb = peak_mb(words);
+        printf("  %s workers: %.0f MB at most in memory\n", workers[i], mb);
+        EXPECT(mb < 70 + 2.5 * atoi(workers[i]));
+        char *bin = get(
+            temp(arena_printf(arena_new(), "%s_text_document.bin", workers[i])), &m[i]);
+        EXPECT(!first || (m[0] == m[1] && !memcmp(bin, first, m[0])));
+        first = bin;
+    }
+}
+
 TEST_LABEL_OF(preprocess_large_input_in_little_memory, SLOW);
 TEST_LIMIT(preprocess_large_input_in_little_memory, 600) {
 #ifdef __SANITIZE_ADDRESS__
