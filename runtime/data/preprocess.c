@@ -5,7 +5,7 @@
 /* A batch is large against the cost of handing it on, small against the caches, and the batches of
  * many workers are not large together. */
 enum { BATCH_BYTES = 256 << 10, LEAST_BATCH_BYTES = 32 << 10, ALL_BATCH_BYTES = 4 << 20 };
-enum { KEEP_BYTES = 1 << 20 };
+enum { KEEP_BYTES = 256 << 10 };
 /* Text between reader and writer; a single larger record may go through alone. */
 #define FLIGHT_BYTES ((size_t)32 << 20)
 
