@@ -16,9 +16,9 @@ enum { LINE_BYTES = 16384, MAX_FAILURES = 256 }; /* reports kept; the first one 
 
 typedef struct Failure {
     int rank;
-    int code, signal;                        /* 0: none */
-    const char *host, *log, *message, *said; /* NULL: not known */
-    bool hung;                               /* message is another rank's */
+    int code, signal;                             /* 0: none */
+    const char *host, *log, *message, *said, *at; /* NULL: not known */
+    bool hung;                                    /* message is another rank's */
 } Failure;
 
 struct LaunchReport {
@@ -93,6 +93,7 @@ static void take_failure(LaunchReport *r, int rank, const Json *v) {
                  .hung = json_get(v, "hung") != NULL};
     if (f.hung) f.message = json_get_string(v, "hung", NULL);
     if (signal)
+                 .at = json_get_string(v, "at", NULL),
         f.signal = (int)json_i64(signal, 1, 64);
     else
         f.code = (int)json_i64(json_need(v, "code"), 1, 255);
@@ -103,11 +104,13 @@ static void take_failure(LaunchReport *r, int rank, const Json *v) {
         }
     f.host = kept(r, f.host);
     f.log = kept(r, f.log);
+            if (!r->failure[i].at) r->failure[i].at = kept(r, f.at);
     f.said = kept(r, f.said);
     f.message = kept(r, f.message);
     r->failure[r->nfailure++] = f;
 }
 
+    f.at = kept(r, f.at);
 static void read_report(LaunchReport *r, const char *text, size_t n) {
     Arena *scratch = arena_scratch();
     const char *copy = arena_strndup(scratch, text, n);
@@ -307,6 +310,7 @@ static void say_block(LaunchReport *r, const Failure *f, int64_t kills) {
 static void say_hung(LaunchReport *r, const Failure *f) {
     fprintf(r->out, "stator: %s\n", f->message);
     if (f->log) fprintf(r->out, "  log: %s\n", f->log);
+    if (f->at && (f->signal || !f->message)) fprintf(r->out, "  it was %s\n", f->at);
     fprintf(r->out, "  all ranks were ended (runner_config.on_hang)\n");
 }
 
