@@ -133,6 +133,22 @@ TEST_LIMIT(a_rank_killed_at_random_instants, 900) {
     hit_and_go_on(&b, "");
 }
 
+/* The process that mpirun started for a rank, whose child that is. */
+TEST_LIMIT(the_rank_of_a_killed_guard_is_named, 120) {
+    for (int victim = 0; victim < RANKS; victim += 3) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", victim));
+        const char *config = runs_small_config(1000000, 1000000);
+        pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, words_of(victim));
+        ranks_wait_start(launch, rank, RANKS);
+        EXPECT(runs_wait_steps(launch, run, 2));
+        kill(ranks_parent(rank[victim]), SIGKILL);
+        ranks_end(launch, 128 + SIGKILL, run);
+        ranks_expect_gone(rank, RANKS, 20);
+        SAID_EXPECT(arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS));
+        SAID_EXPECT(" killed by signal 9 (SIGKILL)\n");
+    }
+}
+
 /* Of a model whose steps are mostly tasks: many of the ranks are hit in one. */
 TEST_LIMIT(ranks_that_crash_say_in_which_task, 300) {
     static const int signals[] = {SIGSEGV, SIGFPE, SIGABRT, SIGKILL};
