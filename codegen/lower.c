@@ -248,7 +248,10 @@ static void lower_op(Lower *l, const Op *op) {
 
 /* Ops from `op` up to `end`, NULL: all. */
 static void lower_ops(Lower *l, const Op *op, const Op *end) {
-    for (; op != end; op = op->next) lower_op(l, op);
+    for (; op != end; op = op->next) {
+        lower_tell_task(l, op);
+        lower_op(l, op);
+    }
     emit_ret(l->e, NULL);
 }
 

@@ -59,6 +59,7 @@ typedef struct Lower {
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
     bool in_entry;
     const Task *task; /* op_tasks of the step of a stage; NULL of others */
+    Task told;        /* the last of them that the code has told of */
 } Lower;
 
 /* lower_base.c */
@@ -101,6 +102,8 @@ int64_t lower_attention_workspace(Lower *l, const Op *op);
 
 /* lower_comm.c: 0 in groups of one. */
 int64_t lower_comm_workspace(Lower *l, const Op *op);
+/* Code says which task of a pipeline the step is at from this op on, if it is another one. */
+void lower_tell_task(Lower *l, const Op *op);
 
 /* lower_kernel.c */
 void lower_kernel(Lower *l, const Func *kernel);

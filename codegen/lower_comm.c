@@ -175,6 +175,16 @@ void lower_index_from(Lower *l, const Op *op) {
 
 /* ---- other stages ---- */
 
+void lower_tell_task(Lower *l, const Op *op) {
+    if (!l->task) return;
+    Task t = op_is_task(op) ? l->task[op->id] : op_message_task(l->task, op);
+    Task told = l->told;
+    if (t.kind == told.kind && t.chunk == told.chunk && t.micro == told.micro) return;
+    l->told = t;
+    CALL_RT(l->e, rt_task, emit_i64(l->e, t.kind), emit_i64(l->e, t.chunk),
+            emit_i64(l->e, t.micro));
+}
+
 /* Where the op is, for reports, as a constant of the module: "of stage 1, task 1F3 (%y from
  * stage 0)". */
 static LLVMValueRef message_label(Lower *l, const Op *op, const Value *v) {

@@ -19,7 +19,8 @@
  *   {"rank": 0, "ends": 4, "host": "a"}                         all end so: it has said why
  *   {"rank": 1, "signal": 9, "host": "a", "said": "..."}        its guard: it was killed
  *   {"rank": 1, "code": 3, "host": "a", "said": "..."}          its guard: it has ended
- * and "log": the rank's file, once there is one. `said` are the last lines of the log. */
+ * and "log": the rank's file, once there is one. `said` are the last lines of the log, and
+ * the guard's "at" is what the rank was doing, as watch_last of runtime/comm/watch.h. */
 #define LAUNCH_REPORT_MARK "stator-report: "
 
 /* Call first in main(), while there is one thread. Under stator launch the process becomes

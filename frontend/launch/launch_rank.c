@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "frontend/launch/launch.h"
 #include "frontend/launch/launch_parts.h"
+#include "runtime/comm/watch.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,13 @@
 /* With the letters of a message and the name of a log a report stays below a pipe's 4096
  * bytes, and so is not torn apart. */
 enum { MESSAGE_BYTES = 1400, LOGS_BYTES = 1000, TAIL_BYTES = 1200, TAIL_LINES = 8 };
+enum { LAST_BYTES = 64 << 10 }; /* read of a log, as its end may be a backtrace */
+
+/* What the guard sees of its rank. */
+typedef struct Shared {
+    char logs[LOGS_BYTES]; /* the folder of logs; "" at first */
+    WatchState watch;      /* what the rank does */
+} Shared;
 
 static struct {
     int rank;
@@ -24,8 +32,7 @@ static struct {
     int terminal_fd; /* stderr as it was; -1: stderr is still that */
     int kept_fd;     /* what was said before the log is known; -1: nothing is kept */
     char host[256];
-    char *
-        logs; /* under launch: the folder of logs, which the guard sees too; "" at first */
+    char *logs; /* of Shared; NULL: not under launch */
 } self = {.terminal_fd = -1, .kept_fd = -1};
 
 static int number_of(const char *name) {
@@ -58,23 +65,24 @@ static const char *log_of(Arena *mem, int rank) {
     return *self.logs ? arena_printf(mem, "%s/rank_%d.log", self.logs, rank) : NULL;
 }
 
-/* {"rank": R, WHAT: NUMBER, "host": H, KEY: TEXT, "log": ...}; text may be NULL. */
+static void add_text(Text *t, const char *key, const char *text) {
+    if (!text || !*text) return;
+    text_add(t, ", \"%s\": ", key);
+    json_write_bytes(t, text, strlen(text));
+}
+
+/* {"rank": R, WHAT: NUMBER, "host": H, KEY: TEXT, "at": ..., "log": ...}; text and at may be
+ * NULL. */
 static void report(int rank, const char *host, const char *what, int number,
-                   const char *key, const char *text, size_t text_bytes) {
+                   const char *key, const char *text, const char *at) {
     Arena *mem = arena_new();
     Text t = text_new(mem);
     text_add(&t, LAUNCH_REPORT_MARK "{\"rank\": %d, \"%s\": %d, \"host\": ", rank, what,
              number);
     json_write_string(&t, host);
-    if (text) {
-        text_add(&t, ", \"%s\": ", key);
-        json_write_bytes(&t, text, text_bytes);
-    }
-    const char *log = log_of(mem, rank);
-    if (log) {
-        text_add(&t, ", \"log\": ");
-        json_write_string(&t, log);
-    }
+    add_text(&t, key, text);
+    add_text(&t, "at", at);
+    add_text(&t, "log", log_of(mem, rank));
     text_add(&t, "}\n");
     say(&t);
     arena_free(mem);
@@ -82,17 +90,35 @@ static void report(int rank, const char *host, const char *what, int number,
 
 /* ---- the guard ---- */
 
+/* Open MPI's words on a signal that ends the rank are none that the rank says. */
+static void drop_backtraces(char *text) {
+    static const char first[] = "*** Process received signal ***",
+                      last[] = "*** End of error message ***";
+    for (char *end, *from; (end = strstr(text, last));
+         memmove(from, end, strlen(end) + 1)) {
+        from = strstr(text, first);
+        if (!from || from > end) from = text; /* it began before what was read */
+        while (from > text && from[-1] != '\n') from--;
+        end += strcspn(end, "\n");
+        end += *end == '\n';
+    }
+}
+
 /* The last lines of the log, or of what was kept before there was one. */
-static const char *last_words(char *part) {
+static const char *last_words(char part[LAST_BYTES + 1]) {
     Arena *mem = arena_new();
     const char *log = log_of(mem, self.rank);
     int fd = log ? open(log, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : self.kept_fd;
-    off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0, from = MAX(0, size - TAIL_BYTES);
-    ssize_t n = fd >= 0 ? pread(fd, part, TAIL_BYTES, from) : 0;
-    part[MAX(n, 0)] = 0;
-    char *start = from ? part + strcspn(part, "\n") : part;
+    off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0, from = MAX(0, size - LAST_BYTES);
+    ssize_t got = fd >= 0 ? pread(fd, part, LAST_BYTES, from) : 0;
+    part[MAX(got, 0)] = 0;
+    for (ssize_t i = 0; i < got; i++) part[i] = part[i] ? part[i] : ' ';
+    drop_backtraces(part);
+    size_t n = strlen(part);
+    char *start = part + (n > TAIL_BYTES ? n - TAIL_BYTES : 0);
+    if (start > part || from) start += strcspn(start, "\n");
     int lines = 0;
-    for (char *s = part + MAX(n - 1, 0); s > start; s--)
+    for (char *s = part + n; s > start; s--)
         if (*s == '\n' && s[1] && ++lines == TAIL_LINES) start = s + 1;
     arena_free(mem);
     return make_printable(start + (*start == '\n'), LINES_ALL);
@@ -134,11 +160,12 @@ static void guard_rank(void) {
     int status = guard_wait(rank, &signals, &told_to_end);
     bool killed = WIFSIGNALED(status);
     int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
-    char part[TAIL_BYTES + 1];
     if (number && !told_to_end) {
-        const char *said = last_words(part);
-        report(self.rank, self.host, killed ? "signal" : "code", number, "said", said,
-               strlen(said));
+        static char part[LAST_BYTES + 1];
+        char at[WATCH_LAST_BYTES];
+        watch_last(at);
+        report(self.rank, self.host, killed ? "signal" : "code", number, "said",
+               last_words(part), at);
     }
     _exit(killed ? 128 + number : number);
 }
@@ -156,14 +183,13 @@ static void output_to(int fd) {
 }
 
 /* A report is one piece of what mpirun passes on, so what is longer is cut between words. */
-static size_t fit_message(const char *message, char out[MESSAGE_BYTES + 64]) {
+static void fit_message(const char *message, char out[MESSAGE_BYTES + 64]) {
     size_t n = strlen(message);
     bool cut = n > MESSAGE_BYTES;
     if (cut)
         for (n = MESSAGE_BYTES; n > MESSAGE_BYTES / 2 && !strchr(" \n", message[n]);) n--;
     snprintf(out, MESSAGE_BYTES + 64, "%.*s%s", (int)n, message,
              cut ? " ... (the rest is in the log)" : "");
-    return strlen(out);
 }
 
 static bool rank_failed(int code, const char *message) {
@@ -171,8 +197,8 @@ static bool rank_failed(int code, const char *message) {
     fflush(NULL);
     if (self.logs) {
         char shown[MESSAGE_BYTES + 64];
-        size_t n = fit_message(message, shown);
-        report(self.rank, self.host, "code", code, "message", shown, n);
+        fit_message(message, shown);
+        report(self.rank, self.host, "code", code, "message", shown, NULL);
     } else {
         Arena *mem = arena_new();
         Text t = text_new(mem);
@@ -214,14 +240,16 @@ void launch_rank_start(void) {
     self.rank = rank;
     if (gethostname(self.host, sizeof self.host - 1)) snprintf(self.host, 2, "?");
     if (!getenv(LAUNCH_ENV)) return;
-    self.logs =
-        mmap(NULL, LOGS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (self.logs == MAP_FAILED) die("mmap: %s", strerror(errno));
+    Shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) die("mmap: %s", strerror(errno));
+    self.logs = shared->logs;
+    watch_share(&shared->watch);
     self.kept_fd = rank ? memfd_create("stator-early-output", MFD_CLOEXEC) : -1;
     failure_hook = rank_failed;
     guard_rank();
     bind_rank();
-    report(rank, self.host, "pid", (int)getpid(), NULL, NULL, 0);
+    report(rank, self.host, "pid", (int)getpid(), NULL, NULL, NULL);
     if (self.kept_fd >= 0) output_to(self.kept_fd);
 }
 
@@ -235,7 +263,7 @@ int launch_columns(void) {
 /* No fflush, and no words but this one write: the main thread may hold every lock. */
 void launch_say_hang(int rank, const char *host, const char *text, bool ends) {
     if (self.logs && ends) {
-        report(rank, host, "code", EXIT_HUNG, "hung", text, strlen(text));
+        report(rank, host, "code", EXIT_HUNG, "hung", text, NULL);
         return;
     }
     Arena *mem = arena_new();
@@ -248,7 +276,7 @@ void launch_say_hang(int rank, const char *host, const char *text, bool ends) {
 
 void launch_say_end(int code) {
     fflush(NULL);
-    if (self.logs) report(self.rank, self.host, "ends", code, NULL, NULL, 0);
+    if (self.logs) report(self.rank, self.host, "ends", code, NULL, NULL, NULL);
 }
 
 static void copy_kept(int to) {

@@ -16,9 +16,9 @@ enum { LINE_BYTES = 16384, MAX_FAILURES = 256 }; /* reports kept; the first one 
 
 typedef struct Failure {
     int rank;
-    int code, signal;                        /* 0: none */
-    const char *host, *log, *message, *said; /* NULL: not known */
-    bool hung;                               /* message is another rank's */
+    int code, signal;                             /* 0: none */
+    const char *host, *log, *message, *said, *at; /* NULL: not known */
+    bool hung;                                    /* message is another rank's */
 } Failure;
 
 struct LaunchReport {
@@ -31,11 +31,13 @@ struct LaunchReport {
     size_t n;
     Failure failure[MAX_FAILURES];
     int nfailure;
-    bool said;             /* rank 0 has said that all ranks end together */
-    int ends;              /* with what */
-    int started;           /* ranks that have come as far as to say so */
-    int here;              /* those of them that are on this machine */
-    bool losing;           /* mpirun has said that a daemon went away */
+    bool said;            /* rank 0 has said that all ranks end together */
+    int ends;             /* with what */
+    int started;          /* ranks that have come as far as to say so */
+    int here;             /* those of them that are on this machine */
+    const char **host_of; /* by rank, of those that have started */
+    int noticed;          /* the rank of which mpirun says that it was killed; -1: none */
+    bool losing;          /* mpirun has said that a daemon went away */
     const char *lost_host; /* whose, or NULL */
 };
 
@@ -46,6 +48,8 @@ LaunchReport *launch_report_new(Arena *mem, FILE *out, int ranks, const char *ho
     r->out = out;
     r->ranks = ranks;
     r->host = host;
+    r->host_of = NEW_ARRAY(mem, const char *, (size_t)ranks);
+    r->noticed = -1;
     r->program = program;
     return r;
 }
@@ -89,6 +93,7 @@ static void take_failure(LaunchReport *r, int rank, const Json *v) {
                  .host = json_get_string(v, "host", NULL),
                  .log = json_get_string(v, "log", NULL),
                  .said = json_get_string(v, "said", NULL),
+                 .at = json_get_string(v, "at", NULL),
                  .message = json_get_string(v, "message", NULL),
                  .hung = json_get(v, "hung") != NULL};
     if (f.hung) f.message = json_get_string(v, "hung", NULL);
@@ -99,11 +104,13 @@ static void take_failure(LaunchReport *r, int rank, const Json *v) {
     for (int i = 0; i < r->nfailure && !f.message; i++)
         if (r->failure[i].rank == rank) {
             r->failure[i].signal = f.signal;
+            if (!r->failure[i].at) r->failure[i].at = kept(r, f.at);
             return;
         }
     f.host = kept(r, f.host);
     f.log = kept(r, f.log);
     f.said = kept(r, f.said);
+    f.at = kept(r, f.at);
     f.message = kept(r, f.message);
     r->failure[r->nfailure++] = f;
 }
@@ -117,6 +124,8 @@ static void read_report(LaunchReport *r, const char *text, size_t n) {
     if (json_get(v, "pid")) {
         r->started++;
         r->here += !strcmp(json_get_string(v, "host", ""), r->host);
+        if (!r->host_of[rank])
+            r->host_of[rank] = kept(r, json_get_string(v, "host", NULL));
     } else if (ends) {
         r->ends = (int)json_i64(ends, 0, 255);
         r->said = true;
@@ -148,6 +157,14 @@ static void look_for_lost_host(LaunchReport *r, const char *line) {
     r->lost_host = arena_strndup(r->mem, name, strcspn(name, " \n\t"));
 }
 
+/* A rank whose guard was killed is killed too, and nobody but mpirun knows which. */
+static void look_for_killed_guard(LaunchReport *r, const char *line) {
+    static const char noticed[] = " noticed that process rank ";
+    const char *s = strstr(line, noticed);
+    int rank = s ? atoi(s + strlen(noticed)) : -1;
+    if (r->noticed < 0 && rank >= 0 && rank < r->ranks) r->noticed = rank;
+}
+
 /* mpirun's lines that say nothing new to the user. */
 static bool is_chatter(const char *line) {
     return strstr(line, ": Forwarding signal ") ||
@@ -165,6 +182,7 @@ static void take_line(LaunchReport *r) {
     size_t end = n && line[n - 1] == '\n' ? n - 1 : n;
     if (mark && !take_report(r, mark + mark_bytes, end - before - mark_bytes)) before = n;
     look_for_lost_host(r, line);
+    look_for_killed_guard(r, line);
     if (!knows_why(r) && !is_chatter(line)) pass(r, line, before);
 }
 
@@ -292,6 +310,7 @@ static void say_block(LaunchReport *r, const Failure *f, int64_t kills) {
         indented(r->out, f->message, "  ");
         say_names(r, f->message);
     }
+    if (f->at && (f->signal || !f->message)) fprintf(r->out, "  it was %s\n", f->at);
     bool here = f->host && !strcmp(f->host, r->host);
     if (f->signal == SIGKILL) say_memory(r, here ? kills : -1);
     if (f->log) fprintf(r->out, "  log: %s\n", f->log);
@@ -312,8 +331,14 @@ static void say_hung(LaunchReport *r, const Failure *f) {
 
 /* No rank is known to have failed, and still mpirun did not end well: what it said is
  * above. Without a rank that started it is its way of starting them that is wrong. */
-static int say_mpirun(LaunchReport *r, bool killed, int code) {
+static int say_mpirun(LaunchReport *r, bool killed, int code, int64_t oom_kills) {
     bool signal = code > 128 && sigabbrev_np(code - 128);
+    if (signal && !killed && !r->lost_host && r->noticed >= 0 && !r->program) {
+        Failure f = {
+            .rank = r->noticed, .host = r->host_of[r->noticed], .signal = code - 128};
+        say_block(r, &f, oom_kills);
+        return code;
+    }
     if (r->lost_host)
         fprintf(r->out,
                 "stator: host %s is gone: its machine, its network or its mpirun "
@@ -348,7 +373,7 @@ static int end_code(LaunchReport *r, const Failure *f, int status, int64_t oom_k
         fprintf(r->out, "stator: stopped by %s\n", signal_name(r, stopped));
         return 128 + stopped;
     }
-    if (!f) return say_mpirun(r, killed, code);
+    if (!f) return say_mpirun(r, killed, code, oom_kills);
     if (f->hung)
         say_hung(r, f);
     else

@@ -8,6 +8,7 @@
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 
@@ -200,6 +201,7 @@ static void make_program(Train *t) {
     Module *m = job_build_step(&t->job, &o);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);
+    watch_task("start of the run", -1, false); /* of a stage from here on */
     int said = cfg->n_notes;
     strategy_note_zero(t->job.cfg, m, &o);
     ranks_agree_module(t, m, o.schedule);

@@ -1,5 +1,6 @@
 /* kernels_comm.c - what generated code calls to talk to other ranks; see rt.def. */
 #include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include "runtime/core/fault.h"
 #include "runtime/core/rt.h"
 
@@ -87,6 +88,10 @@ void rt_collective_wait(int64_t n, const void *ws) {
     const int64_t *ticket = (const void *)((const char *)ws + ticket_at(n));
     comm_wait(*ticket);
     count_since(start);
+}
+
+void rt_task(int64_t kind, int64_t chunk, int64_t micro) {
+    watch_at((int)kind, (int)chunk, (int)micro);
 }
 
 void rt_send(int32_t *ticket, int64_t stage, int64_t message, const void *data,

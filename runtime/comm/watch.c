@@ -2,6 +2,7 @@
  * which this process itself was stopped does not count as waiting. */
 #define _GNU_SOURCE
 #include "runtime/comm/watch.h"
+#include "ir/ir.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/stop_signal.h"
 #include <errno.h>
@@ -14,7 +15,8 @@ enum { TEXT_BYTES = 384, SHOWN_RANKS = 6 };
 #define TICK_SECONDS_LEAST 0.02
 #define TICKS_OF_DEADLINE  20
 
-WatchState watch_state = {.bytes = -1};
+static WatchState own_state = {.number = -1, .stage = -1, .bytes = -1};
+WatchState *watch_state = &own_state;
 
 /* What a rank of this host does. Written by its watching thread alone; a reader may see
  * a text half written, which is only shown. */
@@ -47,8 +49,6 @@ static struct {
     bool running;
     _Atomic double seconds; /* 0: nothing is reported */
     atomic_bool ends, bounded;
-    _Atomic(const char *) task;
-    atomic_llong number;
     pthread_mutex_t lock; /* of file and stop */
     pthread_cond_t wake;
     bool stop;
@@ -77,9 +77,22 @@ static Slot *slot_of(int local) {
     return w.board ? &w.board->slot[local] : &w.alone_slot[0];
 }
 
+void watch_share(WatchState *memory) {
+    *memory = *watch_state;
+    watch_state = memory;
+}
+
+void watch_at(int kind, int chunk, int micro) {
+    WATCH_PUT(kind, kind);
+    WATCH_PUT(chunk, chunk);
+    WATCH_PUT(micro, micro);
+}
+
 void watch_task(const char *what, int64_t number, bool bounded) {
-    w.task = what;
-    w.number = number;
+    WATCH_PUT(task, what);
+    WATCH_PUT(number, number);
+    WATCH_PUT(stage, comm_stage_ranks() < comm_size() ? comm_stage() : -1);
+    watch_at(TASK_NONE, 0, 0);
     w.bounded = bounded;
     watch_progress();
 }
@@ -112,12 +125,21 @@ static bool add_file(char *text, size_t size) {
 }
 
 static void add_task(char *text, size_t size) {
-    const char *task = w.task;
-    long long number = w.number;
+    const char *task = WATCH_GET(task);
+    long long number = WATCH_GET(number);
     if (!task) return;
     add(text, size, " (%s", task);
     if (number >= 0) add(text, size, " %lld", number);
     add(text, size, ")");
+}
+
+/* Of a pipeline: " of stage 1, task 0F3". */
+static void add_place(char *text, size_t size, const char *of) {
+    int stage = WATCH_GET(stage), kind = WATCH_GET(kind);
+    if (stage >= 0) add(text, size, " %s stage %d", of, stage);
+    if (stage >= 0 && kind)
+        add(text, size, ", task %d%c%d", WATCH_GET(chunk), task_letter[kind],
+            WATCH_GET(micro));
 }
 
 static void add_op(char *text, size_t size) {
@@ -145,10 +167,23 @@ static bool describe(char *text, size_t size, int waits, int peer) {
         stands = true;
     } else {
         stands = add_file(text, size);
-        if (!stands) add(text, size, "at work");
+        if (!stands) {
+            add(text, size, "at work");
+            add_place(text, size, "in");
+        }
     }
     add_task(text, size);
     return stands;
+}
+
+/* Of all pointers only those to texts of this program are valid in both processes. */
+void watch_last(char text[WATCH_LAST_BYTES]) {
+    const char *op = WATCH_GET(beside) ? NULL : WATCH_GET(op);
+    text[0] = 0;
+    if (!WATCH_GET(task)) return;
+    add(text, WATCH_LAST_BYTES, "%s%s", op ? "in " : "at work", op ? op : "");
+    add_place(text, WATCH_LAST_BYTES, op ? "of" : "in");
+    add_task(text, WATCH_LAST_BYTES);
 }
 
 /* ---- what the others do ---- */

@@ -30,6 +30,8 @@ void watch_stop(void);
 void watch_task(const char *what, int64_t number, bool bounded);
 /* The file that it reads or writes from here on; NULL: none any more. */
 void watch_file(const char *path);
+/* The task of a pipeline (a TaskKind, 0: none) that the step is at, until watch_task. */
+void watch_at(int kind, int chunk, int micro);
 
 /* ---- for comm*.c ---- */
 
@@ -38,18 +40,29 @@ void watch_ends_by(void (*end_all)(int code));
 
 enum { WATCH_WORKS, WATCH_FOR_RANK, WATCH_FOR_ALL };
 typedef struct WatchState {
-    atomic_llong progress; /* counts up with all progress */
+    _Atomic(const char *) task; /* of watch_task */
+    atomic_llong number;
+    atomic_int stage;              /* of this rank; -1: none, or not known yet */
+    atomic_int kind, chunk, micro; /* of watch_at */
+    atomic_llong progress;         /* counts up with all progress */
     atomic_int waits, peer;
     atomic_bool beside;          /* the thread that waits is not the one that computes */
     _Atomic(const char *) op;    /* that is waited in, or NULL */
     _Atomic(const char *) label; /* where it is in the program, or NULL */
     atomic_llong bytes;          /* of its operands; -1: unknown */
 } WatchState;
-extern WatchState watch_state;
+extern WatchState *watch_state;
+
+/* From here on the state is in `memory`: what forks from this process before it is a rank, and
+ * has it too, can tell by watch_last what the rank was doing, when that is dead: "in receive of
+ * stage 1, task 0F3 (step 12)"; "": it has not begun. */
+void watch_share(WatchState *memory);
+enum { WATCH_LAST_BYTES = 160 };
+void watch_last(char text[WATCH_LAST_BYTES]);
 
 #define WATCH_PUT(field, v)                                                              \
-    atomic_store_explicit(&watch_state.field, (v), memory_order_relaxed)
-#define WATCH_GET(field) atomic_load_explicit(&watch_state.field, memory_order_relaxed)
+    atomic_store_explicit(&watch_state->field, (v), memory_order_relaxed)
+#define WATCH_GET(field) atomic_load_explicit(&watch_state->field, memory_order_relaxed)
 
 static inline void watch_progress(void) {
     WATCH_PUT(progress, WATCH_GET(progress) + 1);

@@ -5,6 +5,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -72,6 +73,20 @@ static void role_crash(void) {
     if (my_rank() == 1) raise(SIGSEGV);
     sleep(60);
 }
+/* With a backtrace as Open MPI prints it, short or longer than what is told of a log. */
+static void role_trace(void) {
+    int frames = atoi(getenv("STATOR_TEST_FRAMES"));
+    log_in_run_folder();
+    if (my_rank() == 1) {
+        watch_task("step", 12, true);
+        fprintf(stderr, "[h:1] *** Process received signal ***\n[h:1] Signal: Segm\n");
+        for (int i = 0; i < frames; i++)
+            fprintf(stderr, "[h:1] [%2d] /lib/libc.so.6(+0x3c050)[0x7fdc4de5a050]\n", i);
+        fprintf(stderr, "[h:1] *** End of error message ***\n");
+        raise(SIGSEGV);
+    }
+    sleep(60);
+}
 /* Before it has a log. */
 static void role_choke(void) {
     printf("what it said\n");
@@ -118,7 +133,8 @@ static const struct {
 } roles[] = {{"fine", role_fine},   {"fail", role_fail},     {"die", role_die},
              {"crash", role_crash}, {"deaf", role_deaf},     {"sleep", role_sleep},
              {"save", role_save},   {"vanish", role_vanish}, {"choke", role_choke},
-             {"bound", role_bound}, {"tell", role_tell},     {"lose", role_lose}};
+             {"bound", role_bound}, {"tell", role_tell},     {"lose", role_lose},
+             {"trace", role_trace}};
 
 __attribute__((constructor)) static void be_rank(void) {
     const char *role = getenv("STATOR_TEST_RANK");
@@ -304,6 +320,20 @@ TEST(a_rank_that_crashes) {
     ends(start("crash", "-n 2"), 128 + SIGSEGV);
     EXPECT(says("killed by signal 11 (SIGSEGV)"));
     EXPECT(says("  it said last:\n    | early 1\n    | late 1\n    | warned 1\n"));
+}
+
+TEST(a_backtrace_is_nothing_that_a_rank_says) {
+    static const char *const frames[] = {"0", "7", "60", "2000"};
+    for (int i = 0; i < ARRAY_LEN(frames); i++) {
+        remove_all(in_temp("logs"));
+        setenv("STATOR_TEST_FRAMES", frames[i], 1);
+        ends(start("trace", "-n 2"), 128 + SIGSEGV);
+        EXPECT(says("killed by signal 11 (SIGSEGV)\n  it was at work (step 12)\n"));
+        EXPECT(i == 3 || says("  it said last:\n    | early 1\n    | late 1\n"
+                              "    | warned 1\n"));
+        EXPECT(!says("libc.so") && !says("***") && !says("Segm"));
+        EXPECT_PART(rank_log(1), "*** End of error message ***");
+    }
 }
 
 TEST(a_rank_that_is_killed_before_it_has_a_log) {

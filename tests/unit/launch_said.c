@@ -147,6 +147,51 @@ TEST(a_killed_rank_that_mpirun_does_not_name) {
     hear("", 1, 137, 0, 0);
     EXPECT_PART(heard, "a rank was killed by signal 9 (SIGKILL)");
     EXPECT_INT(result, 137);
+    hear(" noticed that process rank 4 with PID 0", 1, 137, 0, 0);
+    EXPECT_PART(heard, "a rank was killed by signal 9 (SIGKILL)");
+}
+
+/* Then the rank is killed too, and no guard says so. */
+TEST(a_rank_whose_guard_was_killed) {
+    static const char *const by[] = {"mpirun", "prterun"};
+    static const int oom[] = {0, 2, -1};
+    static const char *const says[] = {"the kernel killed nothing",
+                                       "the kernel killed 2 processes",
+                                       "if nobody sent the signal"};
+    for (int i = 0; i < 24; i++) {
+        int rank = i % 4;
+        bool here = i & 4;
+        hear(arena_printf(mem(),
+                          LAUNCH_REPORT_MARK "{\"rank\": %d, \"host\": \"%s\", \"pid\": "
+                                             "7}\n" FRAME
+                                             "%s noticed that process rank %d "
+                                             "with PID 0 on node x exited on\nsignal 9 "
+                                             "(Killed).\n" FRAME,
+                          rank, here ? "here" : "c7", by[i / 8 % 2], rank),
+             1 + (size_t)i, 137, oom[i / 8], 0);
+        EXPECT_PART(heard,
+                    arena_printf(mem(),
+                                 "stator: rank %d of 4 on %s killed by signal 9 "
+                                 "(SIGKILL)\n  %s",
+                                 rank, here ? "here" : "c7", says[here ? i / 8 : 2]));
+        EXPECT_INT(result, 137);
+    }
+}
+
+/* What a rank was doing is news where it did not end by itself. */
+TEST(what_a_rank_was_doing) {
+#define GUARD(what)                                                                      \
+    LAUNCH_REPORT_MARK "{\"rank\": 1, \"host\": \"b\", " what                            \
+                       ", \"at\": \"in receive of stage 1, task 0F2 (step 7)\"}\n"
+    static const char *const ends[] = {GUARD("\"signal\": 11"), GUARD("\"code\": 9"),
+                                       REPORT("1", "134", "a bug")
+                                           GUARD("\"signal\": 6")};
+    for (int i = 0; i < ARRAY_LEN(ends); i++) {
+        hear(ends[i], 20, 1, 0, 0);
+        EXPECT_PART(heard, "\n  it was in receive of stage 1, task 0F2 (step 7)\n");
+    }
+    hear(REPORT("1", "3", "no data") GUARD("\"code\": 3"), 20, 3, 0, 0);
+    EXPECT(!strstr(heard, "it was"));
 }
 
 TEST(the_same_failure_everywhere_is_said_once) {

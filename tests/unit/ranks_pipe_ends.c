@@ -42,9 +42,30 @@ typedef struct Blow {
     int signal, code; /* what is sent, and what launch ends with */
     const char *says;
     double deadline;
-    int hits, in_save;
+    int of_stage; /* ranks, where the block says where the rank was; else 0 */
+    int late_us;  /* it is hit up to so much later */
+    int hits, in_save, in_task;
     double worst;
 } Blow;
+
+/* The block of a rank that is no more says where it was: its stage, the task, the step. */
+static void expect_place(Blow *b, const char *run, int victim, int before) {
+    const char *line = strstr(said(), "\n  it was "), *place = line;
+    int stage = -1, chunk = -1, micro = -1, step = -1;
+    char kind = 0;
+    for (const char *s = line; s && (s = strstr(s, " stage ")); s++) place = s;
+    bool in_task = place && sscanf(place, " stage %d, task %d%c%d (step %d)", &stage,
+                                   &chunk, &kind, &micro, &step) == 5;
+    if (place && !in_task) sscanf(place, " stage %d (%*[a-z, ]%d)", &stage, &step);
+    bool right =
+        stage == victim / b->of_stage && step >= before && step <= runs_steps(run) + 2;
+    if (in_task)
+        right &= chunk % (RANKS / b->of_stage) == stage && micro >= 0 && micro < 4 &&
+                 strchr("FB", kind);
+    if (!right || strstr(said(), "\n    | ["))
+        test_fail(__FILE__, __LINE__, "rank %d hit at %d:\n%s", victim, before, said());
+    b->in_task += in_task;
+}
 
 /* Runs on, and hits a rank. Its exit code. */
 static int run_and_hit(Blow *b, const char *config, const char *run, const char *words,
@@ -54,6 +75,7 @@ static int run_and_hit(Blow *b, const char *config, const char *run, const char 
     ranks_wait_start(launch, rank, RANKS);
     bool runs = wait_for_instant(launch, run, nth, runs_random(random), before);
     bool saving = runs_is_saving(run);
+    if (b->late_us) usleep((useconds_t)(runs_random(random) % (uint64_t)b->late_us));
     double at = clock_seconds();
     if (runs) kill(rank[victim], b->signal);
     int code = stator_wait(launch);
@@ -65,6 +87,7 @@ static int run_and_hit(Blow *b, const char *config, const char *run, const char 
         !strstr(said(), b->says))
         test_fail(__FILE__, __LINE__, "rank %d hit: exit code %d after %.1f s:\n%s",
                   victim, code, seconds, said());
+    if (b->of_stage) expect_place(b, run, victim, before);
     b->worst = fmax(b->worst, seconds);
     b->hits++;
     b->in_save += saving;
@@ -78,6 +101,7 @@ static void hit_and_go_on(Blow *b, const char *more) {
     for (int layout = 0; layout < 2; layout++) {
         const char *whole = in_temp("whole"), *run = in_temp("run");
         const char *plain = words_of(layout);
+        if (b->of_stage) b->of_stage = layout ? 1 : 2;
         const char *words = arena_printf(mem(), "%s%s", plain, more);
         int want = b->hits + times() / 2;
         ranks_run(RANKS, config, whole, plain);
@@ -103,9 +127,50 @@ TEST_LIMIT(a_rank_killed_at_random_instants, 900) {
     Blow b = {.signal = SIGKILL,
               .code = 128 + SIGKILL,
               .says = "killed by signal 9 (SIGKILL)",
-              .deadline = 10};
+              .deadline = 10,
+              .of_stage = 1};
     setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
     hit_and_go_on(&b, "");
+}
+
+/* The process that mpirun started for a rank, whose child that is. */
+TEST_LIMIT(the_rank_of_a_killed_guard_is_named, 120) {
+    for (int victim = 0; victim < RANKS; victim += 3) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", victim));
+        const char *config = runs_small_config(1000000, 1000000);
+        pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, words_of(victim));
+        ranks_wait_start(launch, rank, RANKS);
+        EXPECT(runs_wait_steps(launch, run, 2));
+        kill(ranks_parent(rank[victim]), SIGKILL);
+        ranks_end(launch, 128 + SIGKILL, run);
+        ranks_expect_gone(rank, RANKS, 20);
+        SAID_EXPECT(arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS));
+        SAID_EXPECT(" killed by signal 9 (SIGKILL)\n");
+    }
+}
+
+/* Of a model whose steps are mostly tasks: many of the ranks are hit in one. */
+TEST_LIMIT(ranks_that_crash_say_in_which_task, 300) {
+    static const int signals[] = {SIGSEGV, SIGFPE, SIGABRT, SIGKILL};
+    uint64_t random = 0x9e3779b97f4a7c15u;
+    int hits = 2 * times(), in_task = 0;
+    for (int i = 0; i < hits; i++) {
+        int signal = signals[i % 4];
+        Blow b = {.signal = signal,
+                  .code = 128 + signal,
+                  .says = "killed by signal ",
+                  .deadline = 10,
+                  .of_stage = i % 2 ? 1 : 2,
+                  .late_us = 500000};
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        const char *words = arena_printf(
+            mem(), "%s--model.model_config.hidden_size 128 --batch_size 8", words_of(i));
+        const char *config = runs_small_config(1000000, 1000000);
+        EXPECT(run_and_hit(&b, config, run, words, 0, &random));
+        in_task += b.in_task;
+    }
+    printf("  %d hits, %d in a task\n", hits, in_task);
+    EXPECT(in_task >= hits / 4);
 }
 
 TEST_LIMIT(a_rank_stopped_at_random_instants, 900) {
