@@ -100,7 +100,7 @@ TEST(no_program_is_written) {
     EXPECT(!file_exists(folder));
 }
 
-TEST(parts_that_are_asked_for_stay) {
+TEST_LIMIT(parts_that_are_asked_for_stay, 240) {
     SEARCH("--parallel_config.model_parallel", "1", "--parallel_config.context_parallel",
            "1", "--micro_batch_interleave_num", "2");
     EXPECT_INT(code, 0);
